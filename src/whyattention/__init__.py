@@ -1,0 +1,1 @@
+"""Why Attention?: the models, tasks and instruments of the course."""
