@@ -1,0 +1,73 @@
+"""Attention over one sequence: scores, masks, heads. `jax.vmap` makes a batch of it."""
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Bool, Float
+
+from whyattention.recurrent import lecun_normal
+
+
+def causal_mask(length: int) -> Bool[Array, "query key"]:
+    """True where a query may look: at its own position and before.
+
+    >>> causal_mask(3).astype(int).tolist()
+    [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
+    """
+    return jnp.tril(jnp.ones((length, length), dtype=bool))
+
+
+def dot_product_attention(
+    query: Float[Array, "query features"],
+    key: Float[Array, "key features"],
+    value: Float[Array, "key values"],
+    mask: Bool[Array, "query key"] | None = None,
+) -> Float[Array, "query values"]:
+    """softmax(Q K^T / sqrt(d)) V (Vaswani et al. 2017, equation 1).
+
+    `mask` is True where a query may look. A query that may look nowhere gets zeros: not NaN, and not an average over
+    keys it was forbidden to see. Raises ValueError if sizes do not fit or a mask is not `[query, key]`.
+    """
+    if query.ndim != 2 or key.ndim != 2 or query.shape[1] != key.shape[1]:
+        raise ValueError(
+            f"query and key must be [query, features] and [key, features], got {query.shape} and {key.shape}"
+        )
+    if value.ndim != 2 or value.shape[0] != key.shape[0]:
+        raise ValueError(f"there must be one value per key, got {value.shape} values for {key.shape} keys")
+    scores = query @ key.T / jnp.sqrt(query.shape[1])
+    if mask is None:
+        return jax.nn.softmax(scores, axis=-1) @ value
+    if mask.shape != scores.shape:
+        raise ValueError(f"mask must have shape [query, key] = {scores.shape}, got {mask.shape}")
+    scores = jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
+    weights = jnp.where(mask, jax.nn.softmax(scores, axis=-1), 0.0)
+    return weights @ value
+
+
+class MultiHeadAttention(nnx.Module):
+    """Self-attention with several heads over one sequence (Vaswani et al. 2017, section 3.2.2).
+
+    Parameters: `query`, `key`, `value` and `output`, each `[features, features]`, no bias. Every head attends in its own
+    `features / num_heads` dimensions. Raises ValueError if `num_heads` does not divide `features`.
+    """
+
+    def __init__(self, features: int, num_heads: int, *, rngs: nnx.Rngs):
+        if num_heads < 1 or features % num_heads:
+            raise ValueError(f"num_heads must divide features, got {num_heads} heads for {features} features")
+        self.num_heads = num_heads
+        self.query = nnx.Param(lecun_normal(rngs.params(), (features, features)))
+        self.key = nnx.Param(lecun_normal(rngs.params(), (features, features)))
+        self.value = nnx.Param(lecun_normal(rngs.params(), (features, features)))
+        self.output = nnx.Param(lecun_normal(rngs.params(), (features, features)))
+
+    def __call__(
+        self, x: Float[Array, "time features"], mask: Bool[Array, "time time"] | None = None
+    ) -> Float[Array, "time features"]:
+        features = self.query[...].shape[0]
+        if x.ndim != 2 or x.shape[1] != features:
+            raise ValueError(f"MultiHeadAttention expects [time, {features}], got shape {x.shape}")
+        query, key, value = (
+            (x @ kernel[...]).reshape(x.shape[0], self.num_heads, -1) for kernel in (self.query, self.key, self.value)
+        )
+        heads = jax.vmap(dot_product_attention, in_axes=(1, 1, 1, None), out_axes=1)(query, key, value, mask)
+        return heads.reshape(x.shape) @ self.output[...]
