@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float
 
-from whyattention.recurrent import lecun_normal
+lecun_normal = nnx.initializers.lecun_normal()
 
 
 def causal_mask(length: int) -> Bool[Array, "query key"]:

@@ -1,0 +1,190 @@
+"""Training of any model on any task, one seed or many at once.
+
+A task has `sample(key) -> batch`, pure JAX, and `loss(model, batch) -> (loss, metrics)`, metrics being a dict of
+scalars. Whole chunks of updates, the drawing of their batches included, are one jitted `jax.lax.scan`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+
+from whyattention import progress
+
+Metrics = dict[str, jax.Array]
+Evaluate = Callable[[nnx.Module], Metrics]
+
+
+class Task(Protocol):
+    """What `fit` asks of a task."""
+
+    def sample(self, key: jax.Array) -> Any: ...
+
+    def loss(self, model: Any, batch: Any) -> tuple[jax.Array, Metrics]: ...
+
+
+@dataclass(frozen=True)
+class History:
+    """What training left behind, as NumPy arrays with `seeds` as the first axis when there are several.
+
+    `loss` and each of `metrics` hold the value on the batch of every update, `[updates]` or `[seeds, updates]`.
+    `evaluations` hold what `evaluate` gave after the numbers of updates in `evaluated_at`.
+    """
+
+    loss: np.ndarray
+    metrics: dict[str, np.ndarray]
+    evaluated_at: np.ndarray
+    evaluations: dict[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def updates(self) -> int:
+        return self.loss.shape[-1]
+
+
+def fit(
+    model: nnx.Module,
+    task: Task,
+    *,
+    steps: int,
+    optimizer: optax.GradientTransformation,
+    key: jax.Array,
+    chunk: int = 100,
+    evaluate: Evaluate | None = None,
+    stop_when: Callable[[History], bool] | None = None,
+) -> tuple[nnx.Module, History]:
+    """Trains a copy of `model` for `steps` updates: (trained model, History).
+
+    `key` decides every batch. After each `chunk` of updates `evaluate(model)`, jitted, is recorded, and training ends
+    early once `stop_when(history)` is true. Raises ValueError if `steps` or `chunk` is not positive.
+    """
+    graphdef, params, rest = nnx.split(model, nnx.Param, ...)
+    run = partial(_run_chunk, graphdef, task, optimizer)
+    watch = partial(_evaluate, graphdef, evaluate)
+    state = (params, rest, _start(optimizer, params), key)
+    state, history = _train(run, watch, state, steps, chunk, evaluate, stop_when)
+    return nnx.merge(graphdef, state[0], state[1]), history
+
+
+def fit_seeds(
+    make_model: Callable[[nnx.Rngs], nnx.Module],
+    task: Task,
+    *,
+    seeds: int,
+    steps: int,
+    optimizer: optax.GradientTransformation,
+    key: jax.Array,
+    chunk: int = 100,
+    evaluate: Evaluate | None = None,
+    stop_when: Callable[[History], bool] | None = None,
+) -> tuple[nnx.Module, History]:
+    """`fit` for `seeds` models at once under `jax.vmap`, each with its own parameters and its own batches.
+
+    Gives one model whose parameters have `seeds` as an extra first axis (see `over_seeds` and `one_seed`), and a
+    History with the same first axis. The other arguments, and the errors, are those of `fit`.
+    """
+    if seeds < 1:
+        raise ValueError(f"seeds must be at least 1, got {seeds}")
+    model_key, data_key = jax.random.split(key)
+
+    def initialise(key):
+        return nnx.split(make_model(nnx.Rngs(key)), nnx.Param, ...)[1:]
+
+    graphdef = nnx.graphdef(nnx.eval_shape(lambda: make_model(nnx.Rngs(0))))
+    params, rest = jax.vmap(initialise)(jax.random.split(model_key, seeds))
+    opt_state = jax.vmap(partial(_start, optimizer))(params)
+    run = partial(_run_chunk_of_seeds, graphdef, task, optimizer)
+    watch = partial(_evaluate_seeds, graphdef, evaluate)
+    state = (params, rest, opt_state, jax.random.split(data_key, seeds))
+    state, history = _train(run, watch, state, steps, chunk, evaluate, stop_when)
+    return nnx.merge(graphdef, state[0], state[1]), history
+
+
+def over_seeds(function: Callable[[nnx.Module], Any], models: nnx.Module) -> Any:
+    """`function(model)` for every seed of a model made by `fit_seeds`; results gain `seeds` as their first axis."""
+    graphdef, state = nnx.split(models)
+    return jax.vmap(lambda state: function(nnx.merge(graphdef, state)))(state)
+
+
+def one_seed(models: nnx.Module, seed: int) -> nnx.Module:
+    """The model of one seed out of those that `fit_seeds` trained."""
+    graphdef, state = nnx.split(models)
+    return nnx.merge(graphdef, jax.tree.map(lambda array: array[seed], state))
+
+
+def parameter_count(model: nnx.Module) -> int:
+    """How many numbers training may change."""
+    return sum(array.size for array in jax.tree.leaves(nnx.state(model, nnx.Param)))
+
+
+def _start(optimizer, params):
+    return optimizer.init(params)
+
+
+def _updates(graphdef, task, optimizer, length, state):
+    def update(state, _):
+        params, rest, opt_state, key = state
+        key, batch_key = jax.random.split(key)
+        batch = task.sample(batch_key)
+
+        def loss_of(params):
+            return task.loss(nnx.merge(graphdef, params, rest), batch)
+
+        (loss, metrics), gradient = jax.value_and_grad(loss_of, has_aux=True)(params)
+        change, opt_state = optimizer.update(gradient, opt_state, params)
+        return (optax.apply_updates(params, change), rest, opt_state, key), (loss, metrics)
+
+    return jax.lax.scan(update, state, length=length)
+
+
+# Everything but the training state is static, so that a second `fit` of the same model on the same task compiles nothing.
+@partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _run_chunk(graphdef, task, optimizer, length, state):
+    return _updates(graphdef, task, optimizer, length, state)
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _run_chunk_of_seeds(graphdef, task, optimizer, length, state):
+    return jax.vmap(partial(_updates, graphdef, task, optimizer, length))(state)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _evaluate(graphdef, evaluate, state):
+    return evaluate(nnx.merge(graphdef, state[0], state[1]))
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _evaluate_seeds(graphdef, evaluate, state):
+    return jax.vmap(lambda params, rest: evaluate(nnx.merge(graphdef, params, rest)))(state[0], state[1])
+
+
+def _train(run, watch, state, steps, chunk, evaluate, stop_when):
+    if steps < 1 or chunk < 1:
+        raise ValueError(f"steps and chunk must be at least 1, got steps={steps} and chunk={chunk}")
+    curves, evaluations, evaluated_at = [], [], []
+    done = 0
+    with progress.bar(steps, "training") as bar:
+        while done < steps:
+            length = min(chunk, steps - done)
+            state, curve = run(length, state)
+            done += length
+            curves.append(jax.device_get(curve))
+            if evaluate is not None:
+                evaluations.append(jax.device_get(watch(state)))
+                evaluated_at.append(done)
+            bar.update(length)
+            bar.set_postfix_str(f"loss {np.mean(curves[-1][0]):.3f}")
+            if stop_when is not None and stop_when(_history(curves, evaluations, evaluated_at)):
+                break
+    return state, _history(curves, evaluations, evaluated_at)
+
+
+def _history(curves, evaluations, evaluated_at) -> History:
+    loss, metrics = jax.tree.map(lambda *parts: np.concatenate(parts, axis=-1), *curves)
+    stacked = jax.tree.map(lambda *parts: np.stack(parts, axis=-1), *evaluations) if evaluations else {}
+    return History(loss, metrics, np.array(evaluated_at, dtype=int), stacked)
