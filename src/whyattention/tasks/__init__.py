@@ -1,0 +1,1 @@
+"""Where sequences come from. A task draws batches and scores a model on them; it knows no model."""
