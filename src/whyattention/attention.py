@@ -47,8 +47,8 @@ def dot_product_attention(
 class MultiHeadAttention(nnx.Module):
     """Self-attention with several heads over one sequence (Vaswani et al. 2017, section 3.2.2).
 
-    Parameters: `query`, `key`, `value` and `output`, each `[features, features]`, no bias. Every head attends in its own
-    `features / num_heads` dimensions. Raises ValueError if `num_heads` does not divide `features`.
+    Parameters: `query`, `key`, `value` and `output`, each `[features, features]`, no bias. Every head attends in its
+    own `features / num_heads` dimensions. Raises ValueError if `num_heads` does not divide `features`.
     """
 
     def __init__(self, features: int, num_heads: int, *, rngs: nnx.Rngs):

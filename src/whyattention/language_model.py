@@ -1,7 +1,6 @@
 """Language models: `model(tokens [time]) -> logits [time, vocabulary]`, and the n-gram counts they have to beat."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, Int
@@ -12,7 +11,7 @@ from whyattention.recurrent import Cell, unroll
 class RecurrentLanguageModel(nnx.Module):
     """Embedding, one recurrent layer, linear read-out: the logits at t predict token t + 1 from tokens 0 ... t.
 
-    The embedding has `cell.in_features` dimensions, so whatever cell is given is the whole difference between two models.
+    The embedding has `cell.in_features` dimensions, so the cell given is the whole difference between two models.
     """
 
     def __init__(self, vocabulary_size: int, cell: Cell, *, rngs: nnx.Rngs):
@@ -52,7 +51,8 @@ def ngram_bits_per_character(
 
     Witten-Bell smoothing: p_n(c | context) = (count(context c) + types(context) p_{n-1}(c)) / (count(context) +
     types(context)), with types(context) the number of kinds of character seen after the context, down to the uniform
-    distribution. All but the first `order - 1` characters are scored. Raises ValueError if `order` is below 1 or a text too short.
+    distribution. All but the first `order - 1` characters are scored. Raises ValueError if `order` is below 1 or a
+    text is shorter than that.
     """
     if order < 1 or min(len(train), len(test)) < order:
         raise ValueError(f"order {order} needs 1 or more, and texts of that length; got {len(train)} and {len(test)}")

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, Protocol
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
@@ -142,7 +141,7 @@ def _updates(graphdef, task, optimizer, length, state):
     return jax.lax.scan(update, state, length=length)
 
 
-# Everything but the training state is static, so that a second `fit` of the same model on the same task compiles nothing.
+# All but the training state is static, so that a second `fit` of the same model on the same task compiles nothing.
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def _run_chunk(graphdef, task, optimizer, length, state):
     return _updates(graphdef, task, optimizer, length, state)

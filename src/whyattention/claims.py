@@ -1,0 +1,75 @@
+"""The ledger: what the article claims, what the primary source says, and what this book measured.
+
+A notebook puts a measured figure into its stored output with `measured`; everything that quotes the figure reads it
+from there, so that no number of the ledger is ever typed.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from IPython.display import Markdown, display
+
+Verdict = Literal["holds", "holds under conditions", "wrong source", "wrong number", "not measurable here"]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim of the article, in paraphrase.
+
+    `figures` name what the chapter measured (see `measured`); `source` is a key of references.bib and `where` the
+    place in it; `says` is what is found there.
+    """
+
+    number: int
+    section: str
+    article: str
+    source: str
+    where: str
+    says: str
+    chapter: int
+    figures: tuple[str, ...]
+    verdict: Verdict
+
+
+LEDGER: tuple[Claim, ...] = ()
+
+
+def measured(name: str, value: float, text: str) -> None:
+    """Shows `text`, and keeps `value` under `name` ("chapter/quantity") in the metadata of the cell's output.
+
+    The metadata also follows the layout of MyST-NB's glue, so that a page of the book can quote the text by its name.
+    Raises ValueError if `name` is not of that form.
+    """
+    if name.count("/") != 1 or not all(name.split("/")):
+        raise ValueError(f'a measured figure is named "chapter/quantity", got {name!r}')
+    metadata = {
+        "scrapbook": {"name": name, "mime_prefix": ""},
+        "whyattention": {"name": name, "value": float(value)},
+    }
+    display({"text/plain": text}, raw=True, metadata=metadata)
+
+
+def read_measured(notebook: Path) -> dict[str, float]:
+    """The figures that the stored outputs of a notebook hold, by name. Raises ValueError if one name stands twice."""
+    found: dict[str, float] = {}
+    for cell in json.loads(Path(notebook).read_text(encoding="utf-8"))["cells"]:
+        for output in cell.get("outputs", ()):
+            figure = output.get("metadata", {}).get("whyattention")
+            if figure is None:
+                continue
+            if figure["name"] in found:
+                raise ValueError(f"{notebook} measures {figure['name']!r} twice")
+            found[figure["name"]] = figure["value"]
+    return found
+
+
+def show(chapter: int) -> None:
+    """The claims of one chapter as a table: the article's words in paraphrase, its source's, and the verdict."""
+    rows = [claim for claim in LEDGER if claim.chapter == chapter]
+    if not rows:
+        raise ValueError(f"the ledger has no claim for chapter {chapter}")
+    lines = ["| # | The article | The source | Verdict |", "|---|---|---|---|"]
+    lines += [f"| {c.number} | {c.article} | {c.says} ({c.where}) | **{c.verdict}** |" for c in rows]
+    display(Markdown("\n".join(lines)))

@@ -1,0 +1,150 @@
+"""Runs the experiments whose results depend on the device, and writes them down: `python -m whyattention.record`.
+
+One JSON file per device kind lies in `recordings/`, with the versions, the date and the commit beside each result.
+An experiment saves what it has as it goes: an interrupted recording keeps it, and the next run goes on from there.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import jax
+
+from whyattention.scale import SCALES, check_scale
+
+RECORDINGS = Path(__file__).parent / "recordings"
+
+Result = dict
+# Called with the scale, a function that saves an unfinished result, and what such a save left behind ({} at first).
+Experiment = Callable[[str, Callable[[Result], None], Result], Result]
+
+EXPERIMENTS: dict[str, Experiment] = {}
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One experiment's finished result on one device."""
+
+    device: str
+    scale: str
+    date: str
+    versions: dict[str, str]
+    result: Result
+
+
+def device_name() -> str:
+    """The device that JAX runs on, as a reader would name it: the accelerator, or the CPU's model and its cores."""
+    device = jax.devices()[0]
+    if device.platform != "cpu":
+        return f"{jax.device_count()} x {device.device_kind}"
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{_cpu_model()}, {cores} cores"
+
+
+def _cpu_model() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        text = ""
+    found = re.search(r"^model name\s*:\s*(.+)$", text, flags=re.MULTILINE)
+    return found.group(1).strip() if found else platform.processor() or platform.machine()
+
+
+def path_for(device: str, folder: Path = RECORDINGS) -> Path:
+    """Where the recordings of a device lie."""
+    return folder / (re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-") + ".json")
+
+
+def load(experiment: str, folder: Path = RECORDINGS) -> list[Recording]:
+    """The finished recordings of an experiment, one per device that has one, by device name.
+
+    Raises ValueError if no experiment has that name.
+    """
+    _check_experiment(experiment)
+    found = []
+    for path in sorted(folder.glob("*.json")):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        entry = content["experiments"].get(experiment)
+        if entry is not None and entry["complete"]:
+            found.append(
+                Recording(content["device"], entry["scale"], entry["date"], entry["versions"], entry["result"])
+            )
+    return sorted(found, key=lambda recording: recording.device)
+
+
+def record(experiment: str, scale: str, folder: Path = RECORDINGS) -> Path:
+    """Runs one experiment on this device and writes its result: the path of the device's file.
+
+    A finished result is replaced; an unfinished one of the same scale and commit is continued. Raises ValueError for
+    an unknown experiment or scale.
+    """
+    _check_experiment(experiment)
+    check_scale(scale)
+    device = device_name()
+    path = path_for(device, folder)
+    stamp = {"scale": scale, "commit": _commit(), "versions": _versions()}
+
+    def write(result: Result, complete: bool) -> None:
+        content = _read(path, device)
+        date = datetime.date.today().isoformat()
+        content["experiments"][experiment] = {**stamp, "date": date, "complete": complete, "result": result}
+        _write_whole(path, content)
+
+    earlier = _read(path, device)["experiments"].get(experiment, {})
+    goes_on = not earlier.get("complete", True) and all(earlier[name] == value for name, value in stamp.items())
+    result = EXPERIMENTS[experiment](scale, lambda part: write(part, False), earlier["result"] if goes_on else {})
+    write(result, True)
+    return path
+
+
+def _check_experiment(name: str) -> None:
+    if name not in EXPERIMENTS:
+        raise ValueError(f"the experiment must be one of {', '.join(sorted(EXPERIMENTS))}; got {name!r}")
+
+
+def _read(path: Path, device: str) -> dict:
+    if path.exists():
+        return json.loads(path.read_text(encoding="utf-8"))
+    return {"device": device, "experiments": {}}
+
+
+def _write_whole(path: Path, content: dict) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(".unfinished")
+    unfinished.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    unfinished.replace(path)  # either the old file or the new one, never half of one
+
+
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in ("jax", "jaxlib", "flax", "numpy")} | {"python": platform.python_version()}
+
+
+def _commit() -> str | None:
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except FileNotFoundError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m whyattention.record", description=__doc__.splitlines()[0])
+    parser.add_argument("--scale", choices=SCALES, default="quick")
+    parser.add_argument("--only", metavar="NAME", choices=sorted(EXPERIMENTS), help="one experiment instead of all")
+    options = parser.parse_args(arguments)
+    for name in [options.only] if options.only else sorted(EXPERIMENTS):
+        print(f"{name} ({options.scale}) on {device_name()} ...", flush=True)
+        print(f"  written to {record(name, options.scale)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
