@@ -5,7 +5,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 # Okabe & Ito's palette, which colour-blind readers can tell apart, ordered so that neighbours differ in grey as well.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+COLOURS = ("#0072B2", "#D55E00", "#56B4E9", "#000000", "#E69F00", "#009E73", "#CC79A7")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 GREY = "#555555"

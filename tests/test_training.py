@@ -1,0 +1,122 @@
+"""Training: seeds under vmap are runs of their own, keys decide everything, clipping changes the update."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+from whyattention.training import fit, fit_seeds, one_seed, over_seeds, parameter_count
+
+
+class Line(nnx.Module):
+    def __init__(self, rngs: nnx.Rngs):
+        self.slope = nnx.Param(jax.random.normal(rngs.params(), ()))
+
+    def __call__(self, x):
+        return self.slope[...] * x
+
+
+@dataclass(frozen=True)
+class Double:
+    """Learn y = 2 x."""
+
+    batch_size: int = 4
+
+    def sample(self, key):
+        return jax.random.normal(key, (self.batch_size,))
+
+    def loss(self, model, batch):
+        error = jax.vmap(model)(batch) - 2 * batch
+        return jnp.mean(error**2), {"largest": jnp.max(jnp.abs(error))}
+
+
+SGD = optax.sgd(0.1)
+
+
+def slope(model):
+    return {"slope": model.slope[...]}
+
+
+def test_learns_and_leaves_the_given_model_alone():
+    model = Line(nnx.Rngs(0))
+    before = float(model.slope[...])
+    trained, history = fit(model, Double(), steps=60, optimizer=SGD, key=jax.random.key(0))
+    assert abs(trained.slope[...] - 2) < 1e-2 and model.slope[...] == before
+    assert history.loss.shape == history.metrics["largest"].shape == (60,) and history.updates == 60
+
+
+@pytest.mark.parametrize("chunk", [7, 60, 100])
+def test_the_chunk_changes_nothing(chunk):
+    runs = [
+        fit(Line(nnx.Rngs(0)), Double(), steps=20, optimizer=SGD, key=jax.random.key(0), chunk=size)[1]
+        for size in (20, chunk)
+    ]
+    np.testing.assert_allclose(runs[0].loss, runs[1].loss, rtol=1e-6)
+
+
+def test_evaluations_come_after_every_chunk():
+    model, history = fit(
+        Line(nnx.Rngs(0)), Double(), steps=25, optimizer=SGD, key=jax.random.key(0), chunk=10, evaluate=slope
+    )
+    assert history.evaluated_at.tolist() == [10, 20, 25]
+    assert history.evaluations["slope"][-1] == model.slope[...]
+
+
+def test_seeds_differ_and_each_equals_its_own_fit():
+    models, history = fit_seeds(
+        Line, Double(), seeds=3, steps=20, optimizer=SGD, key=jax.random.key(5), chunk=10, evaluate=slope
+    )
+    assert history.loss.shape == (3, 20) and history.evaluations["slope"].shape == (3, 2)
+    assert len(np.unique(history.loss[:, 0])) == 3
+    model_key, data_key = jax.random.split(jax.random.key(5))
+    for seed in range(3):
+        rngs, key = nnx.Rngs(jax.random.split(model_key, 3)[seed]), jax.random.split(data_key, 3)[seed]
+        alone, curve = fit(Line(rngs), Double(), steps=20, optimizer=SGD, key=key, chunk=10)
+        np.testing.assert_allclose(curve.loss, history.loss[seed], rtol=1e-5)
+        np.testing.assert_allclose(one_seed(models, seed).slope[...], alone.slope[...], rtol=1e-5)
+    np.testing.assert_allclose(over_seeds(lambda model: model(1.0), models), history.evaluations["slope"][:, -1])
+
+
+def test_the_same_key_gives_the_same_run_and_another_does_not():
+    runs = [fit(Line(nnx.Rngs(0)), Double(), steps=5, optimizer=SGD, key=jax.random.key(k))[1].loss for k in (1, 1, 2)]
+    np.testing.assert_array_equal(runs[0], runs[1])
+    assert not np.array_equal(runs[0], runs[2])
+
+
+def test_stops_when_told():
+    _, history = fit(
+        Line(nnx.Rngs(0)),
+        Double(),
+        steps=500,
+        optimizer=SGD,
+        key=jax.random.key(0),
+        chunk=10,
+        stop_when=lambda history: history.loss[-1] < 1e-3,
+    )
+    assert history.updates < 500 and history.loss[-1] < 1e-3
+
+
+def test_clipping_changes_the_update():
+    clipped = optax.chain(optax.clip_by_global_norm(1e-3), SGD)
+    start = Line(nnx.Rngs(0))
+    ends = [
+        fit(start, Double(), steps=1, optimizer=optimizer, key=jax.random.key(0))[0].slope[...]
+        for optimizer in (SGD, clipped)
+    ]
+    assert abs(ends[1] - start.slope[...]) < 1e-3 < abs(ends[0] - start.slope[...])
+
+
+def test_counts_parameters_of_one_model():
+    assert parameter_count(nnx.Linear(3, 4, rngs=nnx.Rngs(0))) == 16
+
+
+@pytest.mark.parametrize("wrong", [{"steps": 0}, {"chunk": 0}, {"seeds": 0}])
+def test_numbers_below_one_are_named(wrong):
+    arguments = {"seeds": 1, "steps": 1, "chunk": 1, **wrong}
+    (name,) = wrong
+    with pytest.raises(ValueError, match=f"{name}.*0"):
+        fit_seeds(Line, Double(), optimizer=SGD, key=jax.random.key(0), **arguments)
