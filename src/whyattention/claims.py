@@ -33,7 +33,30 @@ class Claim:
     verdict: Verdict
 
 
-LEDGER: tuple[Claim, ...] = ()
+LEDGER: tuple[Claim, ...] = (
+    Claim(
+        number=19,
+        section="顺序处理",
+        article="A recurrent network updates one hidden state per word, h_t = tanh(W_h h_{t-1} + W_x x_t).",
+        source="elman1990",
+        where="Elman 1990, figure 2",
+        says="Hidden units are fed by the input and by a copy of their own last state; there they are logistic units.",
+        chapter=1,
+        figures=("recurrence/largest_difference", "recurrence/gain_over_trigram"),
+        verdict="holds",
+    ),
+    Claim(
+        number=20,
+        section="导言",
+        article="By the time character 100 is read, character 1 has been erased.",
+        source="collins2017",
+        where="Collins et al. 2017, abstract",
+        says="A recurrent network can store about one real number of its input history per hidden unit.",
+        chapter=1,
+        figures=("recurrence/first_after_100",),
+        verdict="holds under conditions",
+    ),
+)
 
 
 def measured(name: str, value: float, text: str) -> None:

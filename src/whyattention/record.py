@@ -17,8 +17,17 @@ from importlib.metadata import version
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
 
+from whyattention.language_model import RecurrentLanguageModel
+from whyattention.recurrent import TanhCell
 from whyattention.scale import SCALES, check_scale
+from whyattention.tasks.corpora import ALPHABET, shakespeare
+from whyattention.tasks.text import Characters, NextCharacter, bits_per_character
+from whyattention.training import fit
 
 RECORDINGS = Path(__file__).parent / "recordings"
 
@@ -26,7 +35,35 @@ Result = dict
 # Called with the scale, a function that saves an unfinished result, and what such a save left behind ({} at first).
 Experiment = Callable[[str, Callable[[Result], None], Result], Result]
 
-EXPERIMENTS: dict[str, Experiment] = {}
+
+def language_model(scale: str, save: Callable[[Result], None], previous: Result) -> Result:
+    """Chapter 1's language model, wider and trained longer than a reader wants to wait: bits per character, by seed."""
+    hidden_size, updates, seeds = {"quick": (256, 4000, 3), "full": (512, 20_000, 5)}[scale]
+    plays = shakespeare()
+    characters = Characters(ALPHABET)
+    held_out = characters.encode(plays.pop("The Tempest"))
+    text = np.concatenate([characters.encode(play) for play in plays.values()])
+    task = NextCharacter(jnp.asarray(text, dtype=jnp.uint8))
+    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(optax.cosine_decay_schedule(3e-3, updates)))
+    result = {"hidden_size": hidden_size, "evaluated_at": [], "bits": [], **previous}
+    for seed in range(len(result["bits"]), seeds):
+        rngs = nnx.Rngs(seed)
+        _, history = fit(
+            RecurrentLanguageModel(characters.size, TanhCell(64, hidden_size, rngs=rngs), rngs=rngs),
+            task,
+            steps=updates,
+            optimizer=optimizer,
+            key=jax.random.key(seed),
+            chunk=updates // 20,
+            evaluate=lambda model: {"bits": bits_per_character(model, held_out)},
+        )
+        result["evaluated_at"] = history.evaluated_at.tolist()
+        result["bits"].append(history.evaluations["bits"].tolist())
+        save(result)
+    return result
+
+
+EXPERIMENTS: dict[str, Experiment] = {"language_model": language_model}
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ def _leaky_swapped(xs, state, rate):
 
 
 def check_backwards(backwards: Callable) -> None:
-    """`backwards(cell, xs [time, features])` reads from the last input to the first; row t is the state after reading x_t.
+    """`backwards(cell, xs [time, features])` reads from the last input to the first; row t is the state after x_t.
 
     Raises AssertionError with a hint if it does not.
     """
@@ -84,7 +84,7 @@ def check_bits(bits: Callable) -> None:
 
 
 def check_lift(lift: Callable) -> None:
-    """`lift(function)` turns `function(params, xs)` into one that takes `params` with a seed axis first and a batch of `xs`.
+    """`lift(function)` turns `function(params, xs)` into one that takes `params` with a seed axis and a batch of `xs`.
 
     The result is `[seeds, batch, ...]`: every model on every sequence. Raises AssertionError with a hint if it is not.
     """
