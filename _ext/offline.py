@@ -1,11 +1,13 @@
 """Keep the built book off the network: a page must read offline, and where content delivery networks are blocked.
 
-By itself a page of Jupyter Book 1 would load MathJax from one network and name another for Thebe, which runs code cells on
-a Binder and which this book does not use. (Thebe's settings are even written twice, an error in every page's console.)
+By itself a page of Jupyter Book 1 would load MathJax from one network and name another for Thebe, which runs code
+cells on a Binder and which this book does not use. (Thebe's settings are even written twice, an error in every page's
+console.)
 
-MathJax 3.2.2 lies, unchanged, in the wheel of `django-static-mathjax`. The few files that its component `tex-chtml` can ask
-for (2 MB of 24) are copied into the book's `_static/mathjax`, where `mathjax_path` in `_config.yml` expects them. Nothing
-of MathJax is committed, and it adds one script tag: Sphinx looks for scripts in the source folders, not in the output.
+MathJax 3.2.2 lies, unchanged, in the wheel of `django-static-mathjax`. The few files that its component `tex-chtml`
+can ask for (2 MB of 24) are copied into the book's `_static/mathjax`, where `mathjax_path` in `_config.yml` expects
+them. Nothing of MathJax is committed, and it adds one script tag: Sphinx looks for scripts in the source folders, not
+in the output.
 """
 
 import shutil

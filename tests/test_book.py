@@ -22,7 +22,7 @@ DESKTOP = {"width": 1280, "height": 900}
 PHONE = {"width": 390, "height": 844}
 SMALLEST_CONTRAST = 4.5  # WCAG 2.1, level AA, text of normal size
 
-# Math that has not been typeset is still in a .math element as TeX; MathJax shows what it cannot read in red or as an error.
+# What MathJax cannot read it shows in red or as an error; math that Markdown did not recognise still has its dollars.
 TYPESET = """() => {
   const math = [...document.querySelectorAll('.math')];
   return {
@@ -52,7 +52,8 @@ OVERFLOW = """() => {
   const inBox = e => { for (let p = e; p && p !== document.body; p = p.parentElement) if (scrolls(p)) return true; };
   const seen = e => e.getClientRects().length && getComputedStyle(e).visibility === 'visible';
   const wide = [...document.querySelectorAll('.bd-article *, .bd-header-article *')]
-    .filter(e => seen(e) && e.getBoundingClientRect().right > width + 1 && !inBox(e) && !e.closest('mjx-assistive-mml'));
+    .filter(e => !e.closest('mjx-assistive-mml'))  // present for screen readers only
+    .filter(e => seen(e) && e.getBoundingClientRect().right > width + 1 && !inBox(e));
   return {page: document.scrollingElement.scrollWidth - width,
           wide: wide.slice(0, 5).map(e => e.outerHTML.slice(0, 120))};
 }"""
@@ -68,7 +69,7 @@ CONTRAST = """() => {
       c /= 255; return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; });
   };
   const light = ([r, g, b]) => 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  const up = e => { const line = []; for (let p = e; p; p = p.parentElement) line.unshift(getComputedStyle(p)); return line; };
+  const up = e => e ? [...up(e.parentElement), getComputedStyle(e)] : [];
   const worst = [];
   const walk = document.createTreeWalker(document.querySelector('.bd-article'), NodeFilter.SHOW_TEXT);
   while (walk.nextNode()) {
@@ -89,7 +90,16 @@ CONTRAST = """() => {
 def book(root, tmp_path_factory, clean_environment) -> Path:
     """The book's HTML folder, built strictly from the work tree into a temporary folder."""
     out = tmp_path_factory.mktemp("book")
-    command = [Path(sys.executable).with_name("jupyter-book"), "build", ".", "-W", "-n", "--keep-going", "--path-output", out]
+    command = [
+        Path(sys.executable).with_name("jupyter-book"),
+        "build",
+        ".",
+        "-W",
+        "-n",
+        "--keep-going",
+        "--path-output",
+        out,
+    ]
     built = subprocess.run(command, cwd=root, env=clean_environment, capture_output=True, text=True)
     assert built.returncode == 0, (built.stdout + built.stderr)[-4000:]
     return out / "_build" / "html"
@@ -190,7 +200,11 @@ def test_every_page_of_the_contents_is_built_and_loads_without_errors(pages, roo
 
 
 def test_math_is_typeset_by_the_books_own_mathjax(pages):
-    wrong = {name: page["math"] for name, page in pages.items() if any(page["math"][k] for k in ("untouched", "wrong", "raw"))}
+    wrong = {
+        name: page["math"]
+        for name, page in pages.items()
+        if any(page["math"][k] for k in ("untouched", "wrong", "raw"))
+    }
     assert wrong == {}
     assert pages["chapters/glossary.html"]["math"]["formulas"] > 20
     for name, page in pages.items():
@@ -246,7 +260,9 @@ def test_only_the_chapters_are_numbered(pages, root):
 
 
 def test_nothing_overflows_a_phone(pages):
-    assert {n: p["phone"] for n, p in pages.items() if "phone" in p and (p["phone"]["page"] > 0 or p["phone"]["wide"])} == {}
+    assert {
+        n: p["phone"] for n, p in pages.items() if "phone" in p and (p["phone"]["page"] > 0 or p["phone"]["wide"])
+    } == {}
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
