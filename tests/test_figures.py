@@ -44,3 +44,12 @@ def test_what_does_not_fit_is_named(ax):
         figures.band(ax, [1, 2, 3], [1, 2], "a", 0)
     with pytest.raises(ValueError, match="7 series apart; asked for number 7"):
         figures.series(7)
+
+
+def test_ticks_stand_at_the_measured_sizes_and_are_written_out(ax):
+    ax.set_xscale("log")
+    ax.plot([4, 1000], [1, 2])
+    figures.ticks(ax.xaxis, [4, 64, 1000])
+    ax.figure.canvas.draw()
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["4", "64", "1000"]
+    assert len(ax.xaxis.get_minorticklocs()) == 0

@@ -53,7 +53,7 @@ LEDGER: tuple[Claim, ...] = (
         where="Collins et al. 2017, abstract",
         says="A recurrent network can store about one real number of its input history per hidden unit.",
         chapter=1,
-        figures=("recurrence/first_after_100",),
+        figures=("recurrence/first_character_lasts",),
         verdict="holds under conditions",
     ),
 )

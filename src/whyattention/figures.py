@@ -3,6 +3,8 @@
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 # Okabe & Ito's palette, which colour-blind readers can tell apart, ordered so that neighbours differ in grey as well.
 COLOURS = ("#0072B2", "#D55E00", "#56B4E9", "#000000", "#E69F00", "#009E73", "#CC79A7")
@@ -69,3 +71,10 @@ def baseline(ax: Axes, height: float, label: str, place: float = 0.99) -> None:
         color=GREY,
         fontsize=10,
     )
+
+
+def ticks(axis: Axis, values) -> None:
+    """Ticks at `values` alone, written out in full: for a logarithmic axis over the sizes that were measured."""
+    axis.set_major_locator(FixedLocator(values))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_locator(NullLocator())

@@ -6,12 +6,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import warnings
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import platformdirs
-import pooch
+from tqdm import TqdmWarning
+
+with warnings.catch_warnings():
+    # pooch looks for Jupyter's widgets, and warns where a notebook does not have them; our bars need none.
+    warnings.simplefilter("ignore", TqdmWarning)
+    import pooch
 
 pooch.get_logger().setLevel("WARNING")  # its notices go to stderr, which a notebook would store
 
