@@ -87,22 +87,18 @@ CONTRAST = """() => {
 
 
 @pytest.fixture(scope="module")
-def book(root, tmp_path_factory, clean_environment) -> Path:
-    """The book's HTML folder, built strictly from the work tree into a temporary folder."""
-    out = tmp_path_factory.mktemp("book")
-    command = [
-        Path(sys.executable).with_name("jupyter-book"),
-        "build",
-        ".",
-        "-W",
-        "-n",
-        "--keep-going",
-        "--path-output",
-        out,
-    ]
-    built = subprocess.run(command, cwd=root, env=clean_environment, capture_output=True, text=True)
+def book(copy_course, tmp_path_factory, clean_environment) -> Path:
+    """The HTML folder of the book, built strictly from a copy of the course that has virtual environments inside."""
+    course = copy_course(tmp_path_factory.mktemp("book"))
+    for name in (".venv", "venv", "env"):
+        packages = course / name / "lib" / "python3.11" / "site-packages" / "somebody"
+        packages.mkdir(parents=True)
+        for file in ("README.md", "guide.rst", "example.ipynb"):
+            (packages / file).write_text("Not of this book, and not readable as a page of it either: {ref}`nowhere`")
+    command = [Path(sys.executable).with_name("jupyter-book"), "build", ".", "-W", "-n", "--keep-going"]
+    built = subprocess.run(command, cwd=course, env=clean_environment, capture_output=True, text=True)
     assert built.returncode == 0, (built.stdout + built.stderr)[-4000:]
-    return out / "_build" / "html"
+    return course / "_build" / "html"
 
 
 @pytest.fixture(scope="module")
