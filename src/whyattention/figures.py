@@ -28,6 +28,7 @@ def use_style() -> None:
             "axes.spines.top": False,
             "axes.spines.right": False,
             "axes.grid": True,
+            "axes.axisbelow": True,
             "grid.color": "#DDDDDD",
             "grid.linewidth": 0.8,
             "lines.linewidth": 2.0,
