@@ -1,0 +1,203 @@
+"""Products of Jacobians: equal to direct ones where those fit, right where they do not, and true to the theory."""
+
+import re
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+from jax.flatten_util import ravel_pytree
+
+from whyattention.measure.gradients import (
+    decay_rate,
+    gradient_by_position,
+    jacobian_log_norms,
+    largest_singular_value,
+    rms_singular_value,
+    spectral_radius,
+    tanh_slope,
+)
+from whyattention.recurrent import LSTMCell, TanhCell, unroll
+
+
+def cell_with(recurrent_kernel, in_features=3):
+    cell = TanhCell(in_features, len(recurrent_kernel), rngs=nnx.Rngs(0))
+    cell.recurrent_kernel[...] = jnp.asarray(recurrent_kernel)
+    return cell
+
+
+def inputs(time, features=3, scale=1.0, seed=0):
+    return scale * jax.random.normal(jax.random.key(seed), (time, features))
+
+
+def direct_tanh_log_norms(cell, xs):
+    """The same in NumPy float64: W_h and diag(tanh') multiplied as they stand."""
+    kernel = np.asarray(cell.recurrent_kernel[...], dtype=np.float64)
+    currents = np.asarray(cell.project(xs), dtype=np.float64)
+    hidden, factors = np.zeros(len(kernel)), []
+    for current in currents:
+        hidden = np.tanh(current + hidden @ kernel)
+        factors.append((1 - hidden**2)[:, None] * kernel.T)
+    product, norms = np.eye(len(kernel)), []
+    for factor in reversed(factors):
+        product = product @ factor
+        norms.append(np.log(np.linalg.norm(product, ord=2)))
+    return np.array(norms)
+
+
+@pytest.mark.parametrize("scale", [0.5, 1.0, 2.0])
+def test_tanh_cell_equals_a_direct_product_in_float64(scale):
+    cell = TanhCell(3, 8, rngs=nnx.Rngs(0), recurrent_init=nnx.initializers.normal(scale / 8**0.5))
+    xs = inputs(40)
+    np.testing.assert_allclose(jacobian_log_norms(cell, xs), direct_tanh_log_norms(cell, xs), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("part", [lambda state: state, lambda state: state[0], lambda state: state[1]])
+def test_lstm_equals_the_jacobian_of_the_whole_stretch(part):
+    cell, xs = LSTMCell(3, 4, rngs=nnx.Rngs(0)), inputs(6)
+    size = 4
+
+    def flat_step(flat, x):
+        return jnp.concatenate(cell((flat[:size], flat[size:]), x)[0])
+
+    chosen = jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(part((jnp.arange(4), jnp.arange(4, 8))))])
+    states = [jnp.zeros(2 * size)]
+    for x in xs:
+        states.append(flat_step(states[-1], x))
+    expected = []
+    for lag in range(1, len(xs) + 1):
+
+        def stretch(flat, lag=lag):
+            for x in xs[len(xs) - lag :]:
+                flat = flat_step(flat, x)
+            return flat
+
+        block = jax.jacobian(stretch)(states[len(xs) - lag])[chosen][:, chosen]
+        expected.append(jnp.log(jnp.linalg.norm(block, ord=2)))
+    np.testing.assert_allclose(jacobian_log_norms(cell, xs, part=part), jnp.stack(expected), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 0.9, 1.0, 1.1, 1e3])
+def test_without_input_an_orthogonal_matrix_gives_its_scale_at_every_lag(scale):
+    """The state stays at 0, tanh' is 1; 200 factors of 1e-3 or 1e3 are far outside float32."""
+    cell = cell_with(nnx.initializers.orthogonal(scale)(jax.random.key(0), (16, 16)))
+    log_norms = jacobian_log_norms(cell, jnp.zeros((200, 3)))
+    np.testing.assert_allclose(log_norms, np.arange(1, 201) * np.log(scale), rtol=1e-4, atol=1e-4)
+
+
+def test_a_nilpotent_matrix_forgets_exactly():
+    """Its product grows and then is zero after n steps: -inf, and never NaN."""
+    cell = cell_with(3.0 * jnp.eye(4, k=1))
+    log_norms = np.asarray(jacobian_log_norms(cell, jnp.zeros((6, 3))))
+    np.testing.assert_allclose(log_norms[:3], np.arange(1, 4) * np.log(3), rtol=1e-5)
+    assert (log_norms[3:] == -np.inf).all()
+
+
+def test_a_start_other_than_zero_counts():
+    """From a saturated state, tanh(2) in every unit, the one Jacobian is tanh'(2) times the identity."""
+    log_norms = jacobian_log_norms(cell_with(jnp.eye(4)), jnp.zeros((1, 3)), jnp.full(4, 2.0))
+    np.testing.assert_allclose(log_norms, jnp.log(tanh_slope(jnp.tanh(2.0))), rtol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [0.5, 0.9, 1.3])
+def test_no_gradient_exceeds_the_bound_of_pascanu(scale):
+    """|d h_T / d h_{T-k}| <= sigma_max^k, since tanh' is never above 1 (Pascanu et al. 2013, section 2.1)."""
+    cell = TanhCell(3, 16, rngs=nnx.Rngs(1), recurrent_init=nnx.initializers.normal(scale / 4))
+    bound = np.arange(1, 61) * np.log(largest_singular_value(cell.recurrent_kernel[...]))
+    assert (jacobian_log_norms(cell, inputs(60)) <= bound + 1e-4).all()
+
+
+def test_it_runs_under_jit_and_vmap():
+    cell = TanhCell(3, 8, rngs=nnx.Rngs(0))
+    batch = jnp.stack([inputs(7, seed=seed) for seed in range(3)])
+    together = jax.jit(jax.vmap(partial(jacobian_log_norms, cell)))(batch)
+    alone = jnp.stack([jacobian_log_norms(cell, xs) for xs in batch])
+    np.testing.assert_allclose(together, alone, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("cell", [TanhCell(3, 8, rngs=nnx.Rngs(0)), LSTMCell(3, 8, rngs=nnx.Rngs(0))])
+def test_gradient_by_position_equals_autodiff(cell):
+    xs = inputs(12)
+
+    def loss(y):
+        return jnp.sum(jnp.sin(y) * jnp.arange(8))
+
+    gradient = jax.grad(lambda xs: loss(unroll(cell, xs)[1][-1]))(xs)
+    expected = jnp.log(jnp.linalg.norm(gradient, axis=-1))
+    np.testing.assert_allclose(gradient_by_position(cell, loss, xs), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_gradient_by_position_goes_on_where_float32_ends():
+    cell, time = cell_with(0.5 * jnp.eye(4)), 400
+    xs = jnp.zeros((time, 3))
+    log_norms = np.asarray(gradient_by_position(cell, jnp.sum, xs))
+    gradient = jax.grad(lambda xs: jnp.sum(unroll(cell, xs)[1][-1]))(xs)
+    assert jnp.linalg.norm(gradient[0]) == 0  # what the logarithm would have been taken of
+    np.testing.assert_allclose(np.diff(log_norms), np.log(2), rtol=1e-3)
+
+
+def test_a_gradient_of_a_single_step():
+    cell, xs = TanhCell(3, 4, rngs=nnx.Rngs(0)), inputs(1)
+    assert gradient_by_position(cell, jnp.sum, xs).shape == jacobian_log_norms(cell, xs).shape == (1,)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3,), (2, 4, 3), (5, 2)])
+def test_bad_inputs_are_named(shape):
+    cell, xs = TanhCell(3, 4, rngs=nnx.Rngs(0)), jnp.zeros(shape)
+    for instrument in (partial(jacobian_log_norms, cell), partial(gradient_by_position, cell, jnp.sum)):
+        with pytest.raises(ValueError, match=re.escape(str(shape))):
+            instrument(xs)
+
+
+def test_decay_rate_is_the_slope_and_leaves_the_beginning_out():
+    lags = np.arange(1, 51)
+    line = 2.0 - 0.3 * lags
+    bent = np.where(lags <= 10, 100.0, line)
+    np.testing.assert_allclose(decay_rate(jnp.asarray(line)), -0.3, rtol=1e-5)
+    np.testing.assert_allclose(decay_rate(jnp.asarray(bent)), -0.3, rtol=1e-5)
+    np.testing.assert_allclose(decay_rate(jnp.asarray([line, 2 * line])), [-0.3, -0.6], rtol=1e-5)
+    assert decay_rate(jnp.asarray(bent), first=1) != pytest.approx(-0.3, abs=0.1)
+
+
+@pytest.mark.parametrize("first", [0, 5, 9])
+def test_decay_rate_needs_two_lags(first):
+    with pytest.raises(ValueError, match=f"lag {first} on"):
+        decay_rate(jnp.zeros(5), first=first)
+
+
+def test_sizes_of_a_matrix():
+    shear = np.array([[0.5, 10.0], [0.0, 0.5]])
+    assert spectral_radius(shear) == pytest.approx(0.5)
+    assert spectral_radius(np.stack([shear, 2 * shear])) == pytest.approx([0.5, 1.0])
+    assert largest_singular_value(jnp.asarray(shear)) == pytest.approx(np.linalg.norm(shear, 2), rel=1e-5)
+    assert rms_singular_value(jnp.diag(jnp.array([1.0, 7.0]))) == pytest.approx(5.0)
+    np.testing.assert_allclose(tanh_slope(jnp.tanh(0.7)), jax.grad(jnp.tanh)(0.7), rtol=1e-5)
+
+
+def test_changing_the_first_input_changes_the_last_state_and_gradients_reach_it():
+    cell, xs = TanhCell(3, 8, rngs=nnx.Rngs(0)), inputs(30, scale=0.1)
+    changed = xs.at[0].add(1.0)
+    assert jnp.abs(unroll(cell, xs)[0] - unroll(cell, changed)[0]).max() > 1e-6
+    assert jnp.linalg.norm(jax.grad(lambda xs: unroll(cell, xs)[0].sum())(xs)[0]) > 0
+
+
+def test_clipping_changes_the_update():
+    """An exploding gradient, clipped by its global norm, keeps its direction and moves the parameters less."""
+    cell = TanhCell(3, 8, rngs=nnx.Rngs(0), recurrent_init=nnx.initializers.orthogonal(2.0))
+    graphdef, params = nnx.split(cell, nnx.Param)
+    xs = inputs(40, scale=1e-3)
+    gradient = jax.grad(lambda params: unroll(nnx.merge(graphdef, params), xs)[0].sum())(params)
+
+    def update(optimizer):
+        return optimizer.update(gradient, optimizer.init(params), params)[0]
+
+    plain = update(optax.sgd(1.0))
+    clipped = update(optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(1.0)))
+    length, clipped_length = (jnp.linalg.norm(ravel_pytree(change)[0]) for change in (plain, clipped))
+    assert length > 10
+    assert clipped_length == pytest.approx(1.0, rel=1e-5)
+    for before, after in zip(jax.tree.leaves(plain), jax.tree.leaves(clipped), strict=True):
+        np.testing.assert_allclose(after * length, before, rtol=1e-4, atol=1e-5)

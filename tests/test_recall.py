@@ -1,0 +1,80 @@
+"""Delayed recall: what a batch holds, what counts as right, and that bad sizes are refused by name."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+from whyattention.language_model import RecurrentLanguageModel
+from whyattention.recurrent import TanhCell
+from whyattention.tasks.recall import PADDING, DelayedRecall
+from whyattention.training import fit_seeds
+
+
+@pytest.fixture
+def task():
+    return DelayedRecall(lag=6, symbols=4, distractors=3, batch_size=200)
+
+
+def test_a_sequence_is_symbol_distractors_query(task):
+    batch = np.asarray(task.sample(jax.random.key(0)))
+    assert batch.shape == (200, task.lag + 1)
+    assert set(batch[:, 0]) == {1, 2, 3, 4}
+    assert set(batch[:, 1:-1].ravel()) == {5, 6, 7}
+    assert set(batch[:, -1]) == {task.query} == {8}
+    assert task.vocabulary_size == task.query + 1
+
+
+def test_lag_one_has_no_distractor():
+    batch = DelayedRecall(lag=1, batch_size=5).sample(jax.random.key(0))
+    assert batch.shape == (5, 2)
+
+
+def test_distractors_say_nothing_about_the_symbol(task):
+    batch = np.asarray(DelayedRecall(6, 4, 3, batch_size=20_000).sample(jax.random.key(1)))
+    for symbol in range(1, 5):
+        share = np.mean(batch[batch[:, 0] == symbol, 1:-1] == 5)
+        assert abs(share - 1 / 3) < 0.02
+
+
+def test_the_answer_is_read_at_the_query_and_padding_changes_nothing(task):
+    model = RecurrentLanguageModel(task.vocabulary_size, TanhCell(4, 8, rngs=nnx.Rngs(0)), rngs=nnx.Rngs(1))
+    batch = task.sample(jax.random.key(0))
+    padded = jnp.pad(batch, ((0, 0), (0, 5)), constant_values=PADDING)
+    loss, metrics = task.loss(model, batch)
+    padded_loss, padded_metrics = task.loss(model, padded)
+    np.testing.assert_allclose(loss, padded_loss, rtol=1e-6)
+    assert metrics["accuracy"] == padded_metrics["accuracy"]
+
+
+def test_a_model_that_remembers_is_right_and_one_that_guesses_is_right_by_chance(task):
+    batch = task.sample(jax.random.key(0))
+
+    def remembers(tokens):
+        return 50.0 * jnp.tile(jax.nn.one_hot(tokens[0], task.vocabulary_size), (len(tokens), 1))
+
+    def guesses(tokens):
+        return 50.0 * jnp.tile(jax.nn.one_hot(1, task.vocabulary_size), (len(tokens), 1))
+
+    loss, metrics = task.loss(remembers, batch)
+    assert loss < 1e-6 and metrics["accuracy"] == 1
+    assert abs(task.loss(guesses, batch)[1]["accuracy"] - task.chance) < 0.1
+
+
+def test_a_tanh_cell_learns_a_short_lag():
+    task = DelayedRecall(lag=3, symbols=4)
+    _, history = fit_seeds(
+        lambda rngs: RecurrentLanguageModel(
+            task.vocabulary_size, TanhCell(8, 16, rngs=rngs), rngs=rngs
+        ),
+        task, seeds=2, steps=150, optimizer=optax.adam(1e-2), key=jax.random.key(0),
+    )  # fmt: skip
+    assert (history.metrics["accuracy"][:, -10:] == 1).all()
+
+
+@pytest.mark.parametrize("sizes", [{"lag": 0}, {"symbols": 0}, {"distractors": 0}, {"batch_size": -1}])
+def test_bad_sizes_are_named(sizes):
+    with pytest.raises(ValueError, match="at least 1.*" + f"{next(iter(sizes))}={next(iter(sizes.values()))}"):
+        DelayedRecall(**{"lag": 5, **sizes})
