@@ -165,7 +165,7 @@ def test_every_figure_has_an_alternative_text(path):
 
 @every_notebook
 def test_a_cell_with_a_caption_shows_the_figure_and_nothing_else(path):
-    """MyST-NB would wrap each of the cell's outputs in the figure, caption and all. Printed text may stand beside it."""
+    """MyST-NB would wrap each of the cell's outputs in the figure, caption and all. Only printed text it leaves out."""
     for cell in code_cells(read(path)):
         if "figure" in cell.metadata.get("mystnb", {}):
             assert [has_image(cell)] == [True for output in cell.outputs if output.output_type != "stream"], cell.source
