@@ -23,6 +23,7 @@ import optax
 from flax import nnx
 
 from whyattention.language_model import RecurrentLanguageModel
+from whyattention.measure import scaling
 from whyattention.recurrent import TanhCell
 from whyattention.scale import SCALES, check_scale
 from whyattention.tasks.corpora import ALPHABET, shakespeare
@@ -63,7 +64,35 @@ def language_model(scale: str, save: Callable[[Result], None], previous: Result)
     return result
 
 
-EXPERIMENTS: dict[str, Experiment] = {"language_model": language_model}
+def layer_times(scale: str, save: Callable[[Result], None], previous: Result) -> Result:
+    """Chapter 2: an LSTM and an attention layer, forward and backward, over batch, width and length."""
+    table = {"batch": [], "width": [], "length": [], **previous}
+    done = set(zip(table["batch"], table["width"], table["length"], strict=True))
+    for size in scaling.LAYER_SIZES[scale]:
+        if size not in done:
+            for name, column in scaling.layer_times([size]).items():
+                table.setdefault(name, []).extend(column)
+            save(table)
+    return table
+
+
+def utilisation(scale: str, save: Callable[[Result], None], previous: Result) -> Result:
+    """Chapter 2: the share of peak that a scan reaches. Shares are of one run, so an unfinished one is begun again."""
+    return scaling.utilisation(scaling.UTILISATION_SIZES[scale], peak_side={"quick": 2048, "full": 8192}[scale])
+
+
+def chain_against_product(scale: str, save: Callable[[Result], None], previous: Result) -> Result:
+    """Chapter 2: dependent products against one product of the same work, by batch."""
+    lengths = scaling.PRODUCT_LENGTHS[scale]
+    return {str(batch): scaling.chain_against_product(lengths, batch=batch, width=256) for batch in (1, 16)}
+
+
+EXPERIMENTS: dict[str, Experiment] = {
+    "chain_against_product": chain_against_product,
+    "language_model": language_model,
+    "layer_times": layer_times,
+    "utilisation": utilisation,
+}
 
 
 @dataclass(frozen=True)

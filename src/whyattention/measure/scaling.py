@@ -137,6 +137,17 @@ def layer_times(sizes: Sequence[Size], *, seed: int = 0, repeats: int = 5) -> Ta
     return _table(rows)
 
 
+def layer_ratios(table: Table, *, batch: int, width: int) -> tuple[list[int], list[float]]:
+    """From a table of `layer_times`: the lengths at this batch and width, and recurrence over attention at each."""
+    seconds = {"recurrence": {}, "attention": {}}
+    columns = (table[name] for name in ("architecture", "batch", "width", "length", "seconds"))
+    for architecture, row_batch, row_width, length, time in zip(*columns, strict=True):
+        if architecture in seconds and (row_batch, row_width) == (batch, width):
+            seconds[architecture][length] = time
+    lengths = sorted(seconds["recurrence"])
+    return lengths, [seconds["recurrence"][length] / seconds["attention"][length] for length in lengths]
+
+
 # --- A model of time ---------------------------------------------------------------------------
 
 
