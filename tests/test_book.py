@@ -159,9 +159,8 @@ def visit(page, path: Path) -> dict:
     page.wait_for_function("() => [...document.images].every(i => i.complete)")
     seen = {"math": page.evaluate(TYPESET), **page.evaluate(CONTENT)}
     if page.query_selector(".bd-article"):
-        page.add_style_tag(
-            content="* { animation: none !important; transition: none !important; }"
-        )  # no half-way colours
+        # Opened details fade in: colours are read at rest.
+        page.add_style_tag(content="* { animation: none !important; transition: none !important; }")
         page.evaluate("() => document.querySelectorAll('details').forEach(d => { d.open = true; })")
         for scheme in ("light", "dark"):
             page.emulate_media(color_scheme=scheme)
