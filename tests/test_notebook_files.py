@@ -192,6 +192,12 @@ def test_its_prose_is_plain_markdown(path):
 
 
 @every_notebook
+def test_its_prose_has_no_control_characters(path):
+    r"""They are what is left of \alpha or \text after a string that should have been raw."""
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", prose(read(path)))
+
+
+@every_notebook
 def test_what_it_cites_is_in_the_bibliography(path, root):
     records = (root / "references.bib").read_text()
     known = set(re.findall(r"^\s*url\s*=\s*\{(.*)\}", records, re.M))
