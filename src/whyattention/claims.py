@@ -69,7 +69,7 @@ LEDGER: tuple[Claim, ...] = (
     ),
     Claim(
         number=4,
-        section="长程衰减",
+        section="长距离依赖",
         article="If the singular values of the weight matrix are below 1, gradients decay exponentially.",
         source="pascanu2013",
         where="Pascanu et al. 2013, section 2.1",
@@ -80,7 +80,7 @@ LEDGER: tuple[Claim, ...] = (
     ),
     Claim(
         number=5,
-        section="长程衰减",
+        section="长距离依赖",
         article="A plain recurrent network has a stable memory of only 10 to 20 steps.",
         source="goodfellow2016",
         where="Goodfellow et al. 2016, section 10.7, on Bengio et al. 1994",
