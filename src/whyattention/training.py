@@ -4,7 +4,7 @@ A task has `sample(key) -> batch`, pure JAX, and `loss(model, batch) -> (loss, m
 scalars. Whole chunks of updates, the drawing of their batches included, are one jitted `jax.lax.scan`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -119,6 +119,15 @@ def one_seed(models: nnx.Module, seed: int) -> nnx.Module:
 def parameter_count(model: nnx.Module) -> int:
     """How many numbers training may change."""
     return sum(array.size for array in jax.tree.leaves(nnx.state(model, nnx.Param)))
+
+
+def closest_width(make_model: Callable[[int], nnx.Module], parameters: int, widths: Iterable[int]) -> int:
+    """The one of `widths` with which `make_model(width)` comes closest to so many parameters. No array is made."""
+
+    def distance(width):
+        return abs(parameter_count(nnx.eval_shape(lambda: make_model(width))) - parameters)
+
+    return min(widths, key=distance)
 
 
 def _start(optimizer, params):
