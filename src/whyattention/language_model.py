@@ -53,7 +53,7 @@ class RecurrentLanguageModel(nnx.Module):
 class AttentionBlock(nnx.Module):
     """x + attention(norm(x)), then x + feed_forward(norm(x)): `[time, features]` to the same shape.
 
-    Vaswani et al. (2017, section 3.1), but with the normalisation before each part (Xiong et al. 2020, figure 1b), which
+    Vaswani et al. (2017, section 3.1), but with the norm before each part (Xiong et al. 2020, figure 1b), which
     trains without a warm-up. The feed-forward part is four times as wide as `features`.
     """
 

@@ -69,7 +69,7 @@ def check_swapped(swapped: Callable) -> None:
     for pair, names in answers:
         assert names == set(pair), (
             f"{' and '.join(sorted(names))} were named where {pair[0]} and {pair[1]} are exchanged; "
-            "cell.gates gives input gate, forget gate, candidate, output gate: write out c and h with two of them exchanged"
+            "cell.gates gives input gate, forget gate, candidate, output gate: write out c and h with two exchanged"
         )
     print("Correct: three mutants, three faults found from the outside.")
 
@@ -127,7 +127,7 @@ def check_bits_recovered(bits: Callable) -> None:
     assert not given(offered - jnp.sum(nats)), "the cross-entropy is in nats; one bit is ln 2 nats"
     assert not given(2.0 - lost / 6), "that is the mean per symbol; all of them together are asked for"
     assert not given(2.0 * jnp.sum(jnp.argmax(logits, axis=1) == symbols)), (
-        "counting right answers gives no credit to a good guess and none for knowing how sure it is; use the cross-entropy"
+        "counting right answers gives no credit for knowing how sure the model is; use the cross-entropy"
     )
     assert given(offered - lost), (
         f"for the test case {float(offered - lost):.4f} bits were expected, one number; got {answer}"

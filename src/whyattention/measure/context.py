@@ -74,13 +74,15 @@ def loss_with_far_context_changed(
     if not all(0 <= n <= context for n in near):
         raise ValueError(f"near must lie between 0 and the context of {context}, got {tuple(near)}")
     windows, position = _windows(text, targets, context), jnp.arange(context)
-    if change == "shuffled":
-        # Sorting by these numbers leaves the near tokens in place and puts the far ones in random order.
-        shuffle = jax.random.uniform(key, windows.shape)
-        changed = lambda far: jnp.take_along_axis(windows, jnp.argsort(jnp.where(far, shuffle, 1 + position)), axis=1)
-    else:
-        elsewhere = _windows(text, jax.random.randint(key, targets.shape, context, len(text)), context)
-        changed = lambda far: jnp.where(far, elsewhere, windows)
+    # Sorting by these numbers puts the far tokens in random order before the near ones, which stay as they are.
+    order = jax.random.uniform(key, windows.shape)
+    elsewhere = _windows(text, jax.random.randint(key, targets.shape, context, len(text)), context)
+
+    def changed(far):
+        if change == "replaced":
+            return jnp.where(far, elsewhere, windows)
+        return jnp.take_along_axis(windows, jnp.argsort(jnp.where(far, order, 1 + position)), axis=1)
+
     rows = [_losses(model, changed(position < context - n), text[targets]) for n in near]
     return jnp.stack(rows)
 

@@ -95,8 +95,8 @@ def updates_by_difficulty(
 ) -> Float[np.ndarray, "tasks seeds"]:
     """`updates_to_solve` for tasks of rising difficulty.
 
-    A model none of whose seeds solves a task is not tried on the harder ones: those rows are infinity as well. `options`
-    are those of `updates_to_solve`.
+    A model none of whose seeds solves a task is not tried on the harder ones: those rows are infinity as well.
+    `options` are those of `updates_to_solve`.
     """
     found = np.full((len(tasks), seeds), np.inf)
     for row, task in enumerate(tasks):

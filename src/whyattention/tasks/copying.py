@@ -75,9 +75,9 @@ class Copying:
     def bits_recovered(self, model: LanguageModel, batch: Int[Array, "batch time"]) -> Float[Array, " batch"]:
         """How many of the bits shown the model gives back: n log2(symbols) minus its cross-entropy at the n queries.
 
-        A cross-entropy is never below the conditional entropy, so the mean over sequences is a lower bound on the mutual
-        information between the symbols and what the model kept of them: it can exceed neither n log2(symbols) nor what
-        fits into the state. Guessing gives 0, and a wrong answer given with confidence less than that.
+        A cross-entropy is never below the conditional entropy, so the mean over sequences is a lower bound on the
+        mutual information between the symbols and what the model kept of them: it can exceed neither n log2(symbols)
+        nor what fits into the state. Guessing gives 0, and a wrong answer given with confidence less than that.
         """
         wanted, asked = self._wanted(batch)
         losses = optax.softmax_cross_entropy_with_integer_labels(jax.vmap(model)(batch), wanted)
