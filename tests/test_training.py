@@ -126,4 +126,11 @@ def test_closest_width_counts_without_making_arrays():
     def make(width):
         return nnx.Linear(width, 10**6, rngs=nnx.Rngs(0))
 
-    assert closest_width(make, 5 * 10**6 + 10, range(1, 9)) == 4
+    millions = {5.1: 4, 5.6: 5, 0.1: 1, 99: 8}  # with its bias, a layer of width w has w + 1 million parameters
+    for wanted, width in millions.items():
+        assert closest_width(make, int(wanted * 10**6), range(1, 9)) == width
+
+
+def test_no_width_to_choose_is_named():
+    with pytest.raises(ValueError, match="a width to choose"):
+        closest_width(lambda width: nnx.Linear(width, 1, rngs=nnx.Rngs(0)), 10, range(0))

@@ -17,6 +17,7 @@ from whyattention.training import Task, closest_width, fit_seeds, parameter_coun
 FRESH = 256  # sequences that no update has seen, to judge by
 
 ADAM = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(3e-3))
+EVEN_WIDTHS = range(2, 1024, 2)  # the attention model's positions come in pairs
 
 MakeModel = Callable[[nnx.Rngs], nnx.Module]
 
@@ -28,6 +29,15 @@ CELLS: dict[str, Callable[..., Cell]] = {
     "GRU": GRUCell,
     "tanh": TanhCell,
 }
+
+
+def matched(makers: dict[str, Callable[..., nnx.Module]], parameters: int) -> dict[str, MakeModel]:
+    """Every `make(width, rngs)` with the even width that brings the model's parameters closest to so many."""
+
+    def fitted(make):
+        return partial(make, closest_width(lambda width: make(width, nnx.Rngs(0)), parameters, EVEN_WIDTHS))
+
+    return {name: fitted(make) for name, make in makers.items()}
 
 
 def contestants(vocabulary_size: int, *, features: int, hidden_size: int) -> dict[str, MakeModel]:
@@ -43,13 +53,9 @@ def contestants(vocabulary_size: int, *, features: int, hidden_size: int) -> dic
     def attention(width, rngs):
         return AttentionLanguageModel(vocabulary_size, width, num_heads=1, num_layers=1, rngs=rngs)
 
-    makers = {name: partial(recurrent, cell) for name, cell in CELLS.items()} | {"attention, one head": attention}
     parameters = parameter_count(nnx.eval_shape(lambda: recurrent(LSTMCell, hidden_size, nnx.Rngs(0))))
-    even_widths = range(2, 4 * hidden_size, 2)
-    return {
-        name: partial(make, closest_width(lambda width, make=make: make(width, nnx.Rngs(0)), parameters, even_widths))
-        for name, make in makers.items()
-    }
+    makers = {name: partial(recurrent, cell) for name, cell in CELLS.items()}
+    return matched(makers | {"attention, one head": attention}, parameters)
 
 
 def updates_to_solve(
