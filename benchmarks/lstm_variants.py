@@ -1,7 +1,7 @@
 """Ways to write the LSTM's scan, side by side: which of them would make `unroll(LSTMCell)` faster?
 
-Forward and backward, as in `lstm.py`. `python benchmarks/lstm_variants.py [T hidden ...]` prints a Markdown table; what came
-of it is in README.md.
+Forward and backward, as in `lstm.py`. `python benchmarks/lstm_variants.py [T hidden ...]` prints a Markdown table;
+README.md says what came of it.
 """
 
 import sys

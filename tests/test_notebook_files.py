@@ -65,7 +65,7 @@ def has_image(cell: nbformat.NotebookNode) -> bool:
 def setup_part(notebook: nbformat.NotebookNode) -> str:
     """The first code cell up to its imports."""
     lines = code_cells(notebook)[0].source.splitlines()
-    start = next(i for i, line in enumerate(lines) if i > 0 and re.match(r"(import|from) ", line))
+    start = next((i for i, line in enumerate(lines) if i > 0 and re.match(r"(import|from) ", line)), len(lines))
     return "\n".join(lines[:start]).rstrip("\n")
 
 
@@ -113,8 +113,8 @@ def test_it_names_no_path_of_a_machine(path):
 @every_notebook
 def test_it_is_a_small_python_3_notebook(path):
     assert path.stat().st_size < LARGEST_FILE
-    kernel = read(path).metadata.kernelspec
-    assert (kernel.name, kernel.language) == ("python3", "python")
+    kernel = read(path).metadata.get("kernelspec", {})
+    assert (kernel.get("name"), kernel.get("language")) == ("python3", "python")
 
 
 @every_notebook
@@ -161,6 +161,14 @@ def test_every_figure_has_an_alternative_text(path):
         alt = cell.metadata.get("mystnb", {}).get("image", {}).get("alt", "")
         assert len(alt) >= SHORTEST_ALT, cell.source
     assert not re.search(rf"!\[.{{0,{SHORTEST_ALT - 1}}}\]\(|<img", prose(notebook))
+
+
+@every_notebook
+def test_a_cell_with_a_caption_shows_the_figure_and_nothing_else(path):
+    """MyST-NB would wrap each of the cell's outputs in the figure, caption and all. Only printed text it leaves out."""
+    for cell in code_cells(read(path)):
+        if "figure" in cell.metadata.get("mystnb", {}):
+            assert [has_image(cell)] == [True for output in cell.outputs if output.output_type != "stream"], cell.source
 
 
 def test_the_names_of_figures_are_unique():

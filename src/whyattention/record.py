@@ -25,6 +25,7 @@ import optax
 from flax import nnx
 
 from whyattention.language_model import RecurrentLanguageModel, matched_language_models
+from whyattention.measure import scaling
 from whyattention.measure.context import last_tokens, loss_by_context, loss_with_far_context_changed
 from whyattention.measure.trainability import contestants, updates_by_difficulty
 from whyattention.recurrent import TanhCell
@@ -66,6 +67,29 @@ def language_model(scale: str, save: Callable[[Result], None], previous: Result)
         result["bits"].append(history.evaluations["bits"].tolist())
         save(result)
     return result
+
+
+def layer_times(scale: str, save: Callable[[Result], None], previous: Result) -> Result:
+    """Chapter 2: an LSTM and an attention layer, forward and backward, over batch, width and length."""
+    table = {"batch": [], "width": [], "length": [], **previous}
+    done = set(zip(table["batch"], table["width"], table["length"], strict=True))
+    for size in scaling.LAYER_SIZES[scale]:
+        if size not in done:
+            for name, column in scaling.layer_times([size]).items():
+                table.setdefault(name, []).extend(column)
+            save(table)
+    return table
+
+
+def utilisation(scale: str, save: Callable[[Result], None], previous: Result) -> Result:
+    """Chapter 2: the share of peak that a scan reaches. Shares are of one run, so an unfinished one is begun again."""
+    return scaling.utilisation(scaling.UTILISATION_SIZES[scale], peak_side={"quick": 2048, "full": 8192}[scale])
+
+
+def chain_against_product(scale: str, save: Callable[[Result], None], previous: Result) -> Result:
+    """Chapter 2: dependent products against one product of the same work, by batch."""
+    lengths = scaling.PRODUCT_LENGTHS[scale]
+    return {str(batch): scaling.chain_against_product(lengths, batch=batch, width=256) for batch in (1, 16)}
 
 
 def context_use(scale: str, save: Callable[[Result], None], previous: Result) -> Result:
@@ -124,9 +148,12 @@ def trainability(scale: str, save: Callable[[Result], None], previous: Result) -
 
 
 EXPERIMENTS: dict[str, Experiment] = {
-    "language_model": language_model,
+    "chain_against_product": chain_against_product,
     "context_use": context_use,
+    "language_model": language_model,
+    "layer_times": layer_times,
     "trainability": trainability,
+    "utilisation": utilisation,
 }
 
 

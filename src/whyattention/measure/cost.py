@@ -17,9 +17,8 @@ scatter-add of n windows   1 per element added             ⌈log₂(n + 1)⌉ (
 moving or renaming data    0                               0
 =========================  ==============================  =================================
 
-Work is the time of one processor; span is the time of infinitely many, the *depth* of the
-program (Blelloch 1996, "Programming parallel algorithms", section 3). Work over span is the
-number of processors that could be kept busy on average.
+Work is the time of one processor, span that of infinitely many (the `w` and `t` of Brent 1974).
+Work over span, the parallelism, is the number of processors that could be busy on average.
 
 Dependencies are followed from array to array: an operation waits for the whole of each of its
 operands. A schedule that begins on the first rows of an array while its last rows are still

@@ -1,0 +1,97 @@
+"""The checks of chapter 2 accept what is right and send back what is wrong with a hint that fits."""
+
+import time
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from whyattention.exercises.serial import (
+    check_crossover,
+    check_gated_step,
+    check_log_span,
+    check_stopwatch,
+    check_utilisation,
+)
+from whyattention.measure.cost import work_and_span
+
+
+def combine(earlier, later):
+    return later[0] * earlier[0], later[0] * earlier[1] + later[1]
+
+
+def running(decay, xs, combine=combine):
+    return jax.lax.associative_scan(combine, (jnp.full_like(xs, decay), xs))
+
+
+def sequential(decay, xs):
+    def step(state, x):
+        state = decay * state + x
+        return state, state
+
+    return jax.lax.scan(step, 0.0, xs)[1]
+
+
+def by_matrix(decay, xs):
+    lag = jnp.arange(len(xs))[:, None] - jnp.arange(len(xs))
+    return jnp.where(lag >= 0, decay ** jnp.maximum(lag, 0), 0.0) @ xs
+
+
+def share(fn, args, seconds, peak):
+    return work_and_span(fn, *args).work / seconds / peak
+
+
+def stopwatch(fn, x, warm=True, wait=jax.block_until_ready):
+    if warm:
+        jax.block_until_ready(fn(x))
+    begin = time.perf_counter()
+    wait(fn(x))
+    return time.perf_counter() - begin
+
+
+RIGHT = [
+    (check_gated_step, (4000, 202)),
+    (check_crossover, (lambda w, a, b: 2 * w + 2.5 * a * b / w,)),
+    (check_log_span, (lambda *a: running(*a)[1],)),
+    (check_utilisation, (share,)),
+    (check_stopwatch, (stopwatch,)),
+]
+
+WRONG = [
+    (check_gated_step, (40, 202), "there are 100"),
+    (check_gated_step, (500, 202), "one of the 8 numbers"),
+    (check_gated_step, (3200, 202), "not 3200"),
+    (check_gated_step, (4000, 500), "only what stands between"),
+    (check_gated_step, (4000, 200), "before the first h"),
+    (check_gated_step, (4000, 7), "not 7"),
+    (check_crossover, (lambda w, a, b: 2 * w,), "work"),
+    (check_crossover, (lambda w, a, b: 2 * w - 2.5 * a * b / w,), "sign"),
+    (check_crossover, (lambda w, a, b: 4 * w + 2.5 * a * b / w,), "projections"),
+    (check_crossover, (lambda w, a, b: w,), "set them equal"),
+    (check_log_span, (running,), "second of them"),
+    (check_log_span, (lambda decay, xs: jnp.cumsum(xs),), "decay is lost"),
+    (check_log_span, (lambda *a: running(*a, combine=lambda a, b: combine(b, a))[1],), "a later"),
+    (check_log_span, (sequential,), "one step after another"),
+    (check_log_span, (by_matrix,), "grows with T"),
+    (check_utilisation, (lambda fn, args, s, p: share(fn, args, s, p) / 10,), "one step"),
+    (check_utilisation, (lambda fn, args, s, p: share(fn, args, s, 1),), "their share of the peak"),
+    (check_utilisation, (lambda *a: 1 / share(*a),), "upside down"),
+    (check_utilisation, (lambda fn, args, s, p: work_and_span(fn, *args).span / s / p,), "what was done is the work"),
+    (check_utilisation, (lambda *a: 0.5,), "expected work / seconds / peak"),
+    (check_stopwatch, (lambda fn, x: stopwatch(fn, x, warm=False),), "first call compiles"),
+    (check_stopwatch, (lambda fn, x: stopwatch(fn, x, wait=lambda result: None),), "before the result was there"),
+    (check_stopwatch, (lambda fn, x: "0.1",), "as a float"),
+]
+
+
+@pytest.mark.parametrize(("check", "answer"), RIGHT)
+def test_a_right_answer_is_accepted(check, answer, capsys):
+    check(*answer)
+    assert capsys.readouterr().out.startswith("Correct: ")
+
+
+@pytest.mark.parametrize(("check", "answer", "hint"), WRONG)
+def test_a_wrong_answer_gets_a_hint(check, answer, hint, capsys):
+    with pytest.raises(AssertionError, match=hint):
+        check(*answer)
+    assert capsys.readouterr().out == ""
