@@ -107,8 +107,9 @@ def test_the_horizon_is_where_the_perplexity_comes_within_one_per_cent():
     # Halfway between 0.02 and 0 in the excess is halfway between 10 and 1000 in the logarithm.
     assert horizon([1, 10, 1000], np.log1p([1.0, 0.02, 0.0])) == pytest.approx(100, rel=0.01)
     assert horizon([1, 10], np.log1p([0.005, 0.0])) == 1
-    # A dip that does not last is no horizon.
-    assert horizon([1, 10, 20, 50, 100], np.log1p([1.0, 0.0, 0.05, 0.0, 0.0])) > 20
+    # A dip that does not last is no horizon, and context that hurts is not used.
+    assert horizon([1, 10, 20, 50, 100], np.log1p([1.0, 0.001, 0.05, 0.0, 0.0])) > 20
+    assert horizon([1, 10, 100], np.log1p([0.02, 0.0, 0.5])) == pytest.approx(10**0.5)
 
 
 def test_losses_that_do_not_fit_the_contexts_are_named():

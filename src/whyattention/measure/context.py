@@ -90,15 +90,16 @@ def loss_with_far_context_changed(
 def horizon(contexts: Sequence[int], losses: Float[np.ndarray, " contexts"], share: float = 0.01) -> float:
     """The context beyond which more of it lowers the perplexity by less than `share`.
 
-    `losses` are mean losses in nats for each of the rising `contexts`; the last stands for all of the context. Between
-    the last context whose perplexity is more than 1 + `share` times that and the next one, the excess is interpolated
-    linearly in the logarithm of the context. Raises ValueError if sizes do not fit.
+    `losses` are mean losses in nats for each of the rising `contexts`. Perplexities are compared with the lowest of them,
+    which need not belong to the longest context. Between the last context before it whose perplexity is more than 1 +
+    `share` times the lowest and the next one, the excess is interpolated linearly in the logarithm of the context.
+    Raises ValueError if sizes do not fit.
     """
     contexts, losses = np.asarray(contexts, dtype=float), np.asarray(losses, dtype=float)
     if contexts.shape != losses.shape or contexts.ndim != 1 or np.any(np.diff(contexts) <= 0):
         raise ValueError(f"expected one loss for each of rising contexts, got {losses.shape} for {contexts.tolist()}")
-    excess = np.expm1(losses - losses[-1])
-    above = np.flatnonzero(excess > share)
+    excess = np.expm1(losses - losses.min())
+    above = np.flatnonzero(excess[: losses.argmin()] > share)
     if above.size == 0:
         return float(contexts[0])
     last = above[-1]
