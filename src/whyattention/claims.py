@@ -73,8 +73,8 @@ LEDGER: tuple[Claim, ...] = (
         article="The LSTM's cell state is an additive highway on which gradients pass almost without decay.",
         source="jozefowicz2015",
         where="Jozefowicz, Zaremba & Sutskever 2015",
-        says="A forget gate that starts at 0.5 brings a vanishing gradient with a factor of 0.5 per step; a bias of 1 mends "
-        "it. The LSTM of 1997 had no forget gate.",
+        says="A forget gate that starts at 0.5 brings a vanishing gradient with a factor of 0.5 per step; a bias of 1 "
+        "closes the gap to the GRU. The LSTM of 1997 had no forget gate.",
         chapter=4,
         figures=("lstm/highway_bias_0", "lstm/highway_bias_3"),
         verdict="holds under conditions",
@@ -85,7 +85,7 @@ LEDGER: tuple[Claim, ...] = (
         article="The effective memory of an LSTM is only 200 to 300 tokens.",
         source="khandelwal2018",
         where="Khandelwal et al. 2018, abstract and section 4",
-        says="Trained LSTM language models use about 200 words of context on average; this is use, not capacity, and the "
+        says="Trained LSTM language models use about 200 words of context on average. That is use, not capacity; the "
         "article cites Vaswani et al. 2017, who do not measure it.",
         chapter=4,
         figures=("lstm/horizon_live", "lstm/trainable_bias_5", "lstm/bits_per_unit"),

@@ -99,7 +99,7 @@ def context_use(scale: str, save: Callable[[Result], None], previous: Result) ->
     "shuffled" and "replaced" [seeds, near], with `window` characters of which the last `near` are as they were.
     """
     features, updates, batch_size, window, targets, seeds = {
-        "quick": (64, 1200, 16, 200, 1024, 3),
+        "quick": (48, 1200, 16, 200, 1024, 3),
         "full": (256, 20_000, 64, 400, 16_384, 5),
     }[scale]
     contexts, near = (1, 2, 5, 10, 20, 50, 100, 200, 400), (1, 2, 5, 10, 20, 50, 100)
@@ -108,7 +108,7 @@ def context_use(scale: str, save: Callable[[Result], None], previous: Result) ->
     held_out = jnp.asarray(characters.encode(plays.pop("The Tempest")))
     text = np.concatenate([characters.encode(play) for play in plays.values()])
     task = NextCharacter(jnp.asarray(text, dtype=jnp.uint8), length=window, batch_size=batch_size)
-    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(optax.cosine_decay_schedule(3e-3, updates)))
+    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(optax.cosine_decay_schedule(8e-3, updates)))
     makers = matched_language_models(characters.size, features)
     positions = jax.random.randint(jax.random.key(0), (targets,), max(contexts), len(held_out))
     settings = {"window": window, "updates": updates, "contexts": contexts, "near": near}
@@ -133,7 +133,7 @@ def context_use(scale: str, save: Callable[[Result], None], previous: Result) ->
 def trainability(scale: str, save: Callable[[Result], None], previous: Result) -> Result:
     """Chapter 4's delayed recall: updates until solved [lags, seeds] by model, null where the budget was not enough."""
     lags, updates, seeds, hidden_size = {
-        "quick": ((10, 20, 50, 100, 200), 600, 5, 48),
+        "quick": ((10, 20, 50, 100, 200), 500, 5, 48),
         "full": ((10, 20, 50, 100, 200, 500), 2000, 10, 128),
     }[scale]
     tasks = [DelayedRecall(lag) for lag in lags]

@@ -90,9 +90,9 @@ def loss_with_far_context_changed(
 def horizon(contexts: Sequence[int], losses: Float[np.ndarray, " contexts"], share: float = 0.01) -> float:
     """The context beyond which more of it lowers the perplexity by less than `share`.
 
-    `losses` are mean losses in nats for each of the rising `contexts`. Perplexities are compared with the lowest of them,
-    which need not belong to the longest context. Between the last context before it whose perplexity is more than 1 +
-    `share` times the lowest and the next one, the excess is interpolated linearly in the logarithm of the context.
+    `losses` are mean losses in nats for each of the rising `contexts`. Perplexities are compared with the lowest, which
+    need not belong to the longest context. Between the last context before it whose perplexity is more than 1 + `share`
+    times the lowest and the next one, the excess is interpolated linearly in the logarithm of the context.
     Raises ValueError if sizes do not fit.
     """
     contexts, losses = np.asarray(contexts, dtype=float), np.asarray(losses, dtype=float)
