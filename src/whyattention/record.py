@@ -132,12 +132,12 @@ def context_use(scale: str, save: Callable[[Result], None], previous: Result) ->
 
 def trainability(scale: str, save: Callable[[Result], None], previous: Result) -> Result:
     """Chapter 4's delayed recall: updates until solved [lags, seeds] by model, null where the budget was not enough."""
-    lags, updates, seeds, hidden_size = {
-        "quick": ((10, 20, 50, 100, 200), 500, 5, 48),
-        "full": ((10, 20, 50, 100, 200, 500), 2000, 10, 128),
+    lags, updates, seeds, features = {
+        "quick": ((10, 20, 50, 100, 200), 500, 5, 32),
+        "full": ((10, 20, 50, 100, 200, 500), 2000, 10, 96),
     }[scale]
     tasks = [DelayedRecall(lag) for lag in lags]
-    makers = contestants(tasks[0].vocabulary_size, features=16, hidden_size=hidden_size)
+    makers = contestants(tasks[0].vocabulary_size, features)
     result = {"lags": lags, "updates": updates, "solved_after": {}, **previous}
     for name, make in makers.items():
         if name not in result["solved_after"]:

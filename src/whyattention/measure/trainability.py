@@ -1,7 +1,6 @@
 """Whether training finds a solution, and how soon: probability of success at a fixed budget."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 import jax
@@ -14,10 +13,10 @@ from whyattention.language_model import AttentionLanguageModel, RecurrentLanguag
 from whyattention.recurrent import Cell, GRUCell, LSTMCell, TanhCell
 from whyattention.training import Task, closest_width, fit_seeds, parameter_count
 
-FRESH = 256  # sequences that no update has seen, to judge by
+JUDGED = 10  # batches, the last before a model is judged
 
 ADAM = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(3e-3))
-EVEN_WIDTHS = range(2, 1024, 2)  # the attention model's positions come in pairs
+WIDTHS = range(1, 1024)
 
 MakeModel = Callable[[nnx.Rngs], nnx.Module]
 
@@ -32,30 +31,30 @@ CELLS: dict[str, Callable[..., Cell]] = {
 
 
 def matched(makers: dict[str, Callable[..., nnx.Module]], parameters: int) -> dict[str, MakeModel]:
-    """Every `make(width, rngs)` with the even width that brings the model's parameters closest to so many."""
+    """Every `make(width, rngs)` with the width that brings the model's parameters closest to so many."""
 
     def fitted(make):
-        return partial(make, closest_width(lambda width: make(width, nnx.Rngs(0)), parameters, EVEN_WIDTHS))
+        return partial(make, closest_width(lambda width: make(width, nnx.Rngs(0)), parameters, WIDTHS))
 
     return {name: fitted(make) for name, make in makers.items()}
 
 
-def contestants(vocabulary_size: int, *, features: int, hidden_size: int) -> dict[str, MakeModel]:
-    """Token models with as good as the same number of parameters: one for each of `CELLS`, and one attention head.
+def contestants(vocabulary_size: int, features: int) -> dict[str, MakeModel]:
+    """Token models with as good as the same number of parameters: one attention head, and one for each of `CELLS`.
 
-    An LSTM `hidden_size` wide on an embedding of `features` dimensions sets the number; the other cells, on the same
-    embedding, and the attention model, of one layer with one head, are as wide as brings them closest.
+    The attention model, one layer with one head and `features` wide, sets the number; the cells, on an embedding of
+    half as many dimensions, are as wide as brings them closest.
     """
 
+    def attention(rngs):
+        return AttentionLanguageModel(vocabulary_size, features, num_heads=1, num_layers=1, rngs=rngs)
+
     def recurrent(cell, width, rngs):
-        return RecurrentLanguageModel(vocabulary_size, cell(features, width, rngs=rngs), rngs=rngs)
+        return RecurrentLanguageModel(vocabulary_size, cell(features // 2, width, rngs=rngs), rngs=rngs)
 
-    def attention(width, rngs):
-        return AttentionLanguageModel(vocabulary_size, width, num_heads=1, num_layers=1, rngs=rngs)
-
-    parameters = parameter_count(nnx.eval_shape(lambda: recurrent(LSTMCell, hidden_size, nnx.Rngs(0))))
+    parameters = parameter_count(nnx.eval_shape(lambda: attention(nnx.Rngs(0))))
     makers = {name: partial(recurrent, cell) for name, cell in CELLS.items()}
-    return matched(makers | {"attention, one head": attention}, parameters)
+    return matched(makers, parameters) | {"attention, one head": attention}
 
 
 def updates_to_solve(
@@ -69,17 +68,17 @@ def updates_to_solve(
     accuracy: float = 0.95,
     chunk: int = 50,
 ) -> Float[np.ndarray, " seeds"]:
-    """The number of updates after which each seed first solves `task`, and infinity for those that never do.
+    """The number of updates after which each seed solves `task`, and infinity for those that never do.
 
-    A task is solved when the metric "accuracy" of its loss reaches `accuracy` on a fresh batch, which is tried after
-    every `chunk` of updates. Training ends when all seeds have got there, or after `updates`. The task must be a
-    dataclass with a `batch_size`. Raises what `fit_seeds` raises.
+    After every `chunk` of updates it is seen whether the metric "accuracy" of the task's loss, averaged over the last
+    `JUDGED` batches, has reached `accuracy`; each batch is new to the model when its accuracy is taken. Training ends
+    when all seeds have got there, or after `updates`. Raises what `fit_seeds` raises.
     """
-    key, fresh_key = jax.random.split(key)
-    fresh = replace(task, batch_size=FRESH).sample(fresh_key)
 
-    def solved(history):
-        return history.evaluations["accuracy"] >= accuracy
+    def solved(history):  # [seeds, chunks]
+        ends = np.arange(chunk, history.updates + 1, chunk)
+        latest = np.stack([history.metrics["accuracy"][:, end - JUDGED : end].mean(axis=1) for end in ends], axis=1)
+        return np.where(latest >= accuracy, ends, np.inf)
 
     _, history = fit_seeds(
         make_model,
@@ -89,11 +88,9 @@ def updates_to_solve(
         optimizer=optimizer,
         key=key,
         chunk=chunk,
-        evaluate=lambda model: task.loss(model, fresh)[1],
-        stop_when=lambda history: bool(solved(history).any(axis=1).all()),
+        stop_when=lambda history: bool(np.isfinite(solved(history).min(axis=1)).all()),
     )
-    first = np.where(solved(history), history.evaluated_at, np.inf)
-    return first.min(axis=1)
+    return solved(history).min(axis=1)
 
 
 def updates_by_difficulty(
