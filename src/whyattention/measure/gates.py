@@ -9,7 +9,7 @@ from whyattention.recurrent import LSTMCell
 def gate_values(cell: LSTMCell, xs: Float[Array, "time features"]) -> dict[str, Float[Array, "time hidden"]]:
     """Each gate's value at every step, in (0, 1), and the cell state: "input", "forget", "output" and "memory".
 
-    Raises ValueError if `xs` is not `[time, cell.in_features]`.
+    Raises ValueError where the last axis of `xs` is not `cell.in_features` long.
     """
 
     def step(state, projected):
