@@ -80,6 +80,18 @@ def test_cudnn_is_refused_elsewhere():
         scaling.cudnn_gradient((1, 8, 3))
 
 
+def test_cudnn_is_called_with_what_it_takes(monkeypatch):
+    """Its shapes, forward and backward, without a GPU: only the size of cuDNN's own buffer is made up."""
+    gpu_rnn = pytest.importorskip("jaxlib.gpu_rnn")
+    monkeypatch.setattr(gpu_rnn, "compute_rnn_workspace_reserve_space_sizes", lambda *sizes: (8, 16), raising=False)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    gradient, (weights, xs) = scaling.cudnn_gradient((2, 8, 5))
+    for_weights, for_xs = jax.eval_shape(gradient, weights, xs)
+    assert xs.shape == for_xs.shape == (2, 5, 8)
+    # four gates, each with two matrices and, in cuDNN, two biases
+    assert weights.shape == for_weights.shape == (4 * (2 * 8 * 8 + 2 * 8),)
+
+
 def test_a_gpu_gets_a_third_contestant(monkeypatch):
     """The table has cuDNN's row where the backend says GPU; the kernel itself is stood in for."""
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
