@@ -14,7 +14,6 @@ import re
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from flax import nnx
 
 from whyattention.language_model import RecurrentLanguageModel, matched_language_models
 from whyattention.measure import scaling
-from whyattention.measure.context import last_tokens, loss_by_context, loss_with_far_context_changed
+from whyattention.measure.context import loss_by_context, loss_with_far_context_changed
 from whyattention.measure.trainability import contestants, updates_by_difficulty
 from whyattention.recurrent import TanhCell
 from whyattention.scale import SCALES, check_scale
@@ -99,16 +98,16 @@ def context_use(scale: str, save: Callable[[Result], None], previous: Result) ->
     "shuffled" and "replaced" [seeds, near], with `window` characters of which the last `near` are as they were.
     """
     features, updates, batch_size, window, targets, seeds = {
-        "quick": (48, 1200, 16, 200, 1024, 3),
+        "quick": (64, 3600, 16, 100, 1024, 3),
         "full": (256, 20_000, 64, 400, 16_384, 5),
     }[scale]
-    contexts, near = (1, 2, 5, 10, 20, 50, 100, 200, 400), (1, 2, 5, 10, 20, 50, 100)
+    contexts, near = (1, 2, 5, 10, 20, 50, 100, 200, 400), (1, 2, 5, 10, 20, 50)
     plays = shakespeare()
     characters = Characters(ALPHABET)
     held_out = jnp.asarray(characters.encode(plays.pop("The Tempest")))
     text = np.concatenate([characters.encode(play) for play in plays.values()])
     task = NextCharacter(jnp.asarray(text, dtype=jnp.uint8), length=window, batch_size=batch_size)
-    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(optax.cosine_decay_schedule(8e-3, updates)))
+    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(optax.cosine_decay_schedule(5e-3, updates)))
     makers = matched_language_models(characters.size, features)
     positions = jax.random.randint(jax.random.key(0), (targets,), max(contexts), len(held_out))
     settings = {"window": window, "updates": updates, "contexts": contexts, "near": near}
@@ -119,13 +118,12 @@ def context_use(scale: str, save: Callable[[Result], None], previous: Result) ->
             continue
         model, _ = fit(make(nnx.Rngs(seed)), task, steps=updates, optimizer=optimizer, key=jax.random.key(seed))
         found["parameters"] = parameter_count(model)
-        shown = partial(last_tokens, model, window) if name == "attention" else model
         for change in ("shuffled", "replaced"):
             losses = loss_with_far_context_changed(
-                shown, held_out, positions, near, context=window, change=change, key=jax.random.key(seed)
+                model, held_out, positions, near, context=window, change=change, key=jax.random.key(seed)
             )
             found[change].append(losses.mean(axis=1).tolist())
-        found["cut"].append(loss_by_context(shown, held_out, positions, contexts).mean(axis=1).tolist())
+        found["cut"].append(loss_by_context(model, held_out, positions, contexts).mean(axis=1).tolist())
         save({**settings, "models": models})
     return {**settings, "models": models}
 

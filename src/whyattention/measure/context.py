@@ -33,11 +33,6 @@ def first_token_influence(
     return jnp.mean(jnp.abs(before - after).sum(-1) / 2, axis=0)
 
 
-def last_tokens(model: LanguageModel, window: int, tokens: Int[Array, " time"]) -> Float[Array, "last vocabulary"]:
-    """`model` on the last `window` of `tokens`: how a model is used that was trained on no longer texts."""
-    return model(tokens[-window:])
-
-
 def loss_by_context(
     model: LanguageModel, text: Int[Array, " characters"], targets: Int[Array, " targets"], contexts: Sequence[int]
 ) -> Float[Array, "contexts targets"]:
