@@ -78,8 +78,8 @@ def loss_with_far_context_changed(
             return jnp.where(far, elsewhere, windows)
         return jnp.take_along_axis(windows, jnp.argsort(jnp.where(far, order, 1 + position)), axis=1)
 
-    rows = [_losses(model, changed(position < context - n), text[targets]) for n in near]
-    return jnp.stack(rows)
+    rows = jnp.concatenate([changed(position < context - n) for n in near])
+    return _losses(model, rows, jnp.tile(text[targets], len(near))).reshape(len(near), len(targets))
 
 
 def horizon(contexts: Sequence[int], losses: Float[np.ndarray, " contexts"], share: float = 0.01) -> float:
