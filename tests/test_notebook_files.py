@@ -148,10 +148,8 @@ def test_the_knobs_come_next_and_begin_with_the_seed(path):
 
 @every_notebook
 def test_a_code_cell_fits_the_eye(path):
-    notebook = read(path)
-    setup = setup_part(notebook)
-    for cell in code_cells(notebook):
-        assert len(cell.source.removeprefix(setup).strip().splitlines()) <= LONGEST_CELL, cell.source
+    for cell in code_cells(read(path))[1:]:  # the first is a list of imports
+        assert len(cell.source.strip().splitlines()) <= LONGEST_CELL, cell.source
 
 
 @every_notebook
@@ -191,6 +189,12 @@ def test_it_reaches_a_verdict_that_nbval_compares(path):
 def test_its_prose_is_plain_markdown(path):
     """Colab and GitHub show MyST's roles and directives as they are written."""
     assert not [found[0] for found in MYST_ONLY.finditer(prose(read(path)))]
+
+
+@every_notebook
+def test_its_prose_has_no_control_characters(path):
+    r"""They are what is left of \alpha or \text after a string that should have been raw."""
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", prose(read(path)))
 
 
 @every_notebook
