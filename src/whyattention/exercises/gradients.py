@@ -145,7 +145,9 @@ def check_keeper(kernel) -> None:
         "the states went back towards 0, and the noise decides. For which w has h = tanh(w h) a solution other than 0?"
     )
     kept = float(jnp.mean(jnp.sign(last) == signs))
-    raise AssertionError(f"only {kept:.0%} of the signs are right; does each unit listen to itself alone?")
+    raise AssertionError(
+        f"only {kept:.0%} of the signs are right; if each unit listens to itself alone, make that weight larger"
+    )
 
 
 def check_clip(clip: Callable) -> None:
