@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from whyattention.attention import MultiHeadAttention, causal_mask, dot_product_attention
+from whyattention.attention import MultiHeadAttention, causal_mask, dot_product_attention, sinusoidal_positions
 
 
 def inputs(queries=5, keys=6, features=4, values=3):
@@ -97,3 +97,18 @@ def test_gradient_reaches_every_parameter():
 def test_wrong_shapes_are_named(call, words):
     with pytest.raises(ValueError, match=words):
         call(*inputs())
+
+
+def test_positions_turn_by_the_same_angle_at_every_step():
+    positions = sinusoidal_positions(50, 8)
+    assert positions.shape == (50, 8)
+    np.testing.assert_allclose(positions[1, :2], [np.sin(1), np.cos(1)], rtol=1e-6)
+    np.testing.assert_allclose(positions[7, -2:], np.array([np.sin(0.007), np.cos(0.007)]), rtol=1e-5)
+    # So the product of two of them depends on their distance alone.
+    products = positions @ positions.T
+    np.testing.assert_allclose(products[3, 10], products[30, 37], rtol=1e-5)
+
+
+def test_an_odd_number_of_position_features_is_named():
+    with pytest.raises(ValueError, match="even; got 5"):
+        sinusoidal_positions(3, 5)

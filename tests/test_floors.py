@@ -19,6 +19,7 @@ FLOORS = {
     "figures": 1,
     "claims": 1,
     "language_model": 2,
+    "regression": 2,
     "seq2seq": 2,
     "transformer": 2,
     "parallel": 2,

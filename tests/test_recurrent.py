@@ -8,9 +8,10 @@ from flax import nnx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whyattention.recurrent import LSTMCell, TanhCell, unroll
+from whyattention.recurrent import GRUCell, LSTMCell, TanhCell, chrono_bias, unroll
 
-CELLS = [TanhCell, LSTMCell]
+CELLS = [TanhCell, GRUCell, LSTMCell]
+FLAX = {TanhCell: nnx.SimpleCell, GRUCell: nnx.GRUCell, LSTMCell: nnx.OptimizedLSTMCell}
 
 
 def sequence(time=7, features=3, seed=1):
@@ -27,13 +28,10 @@ def loop(cell, xs):
 
 def flax_layer(cell):
     """Flax's layer with the same weights as ours."""
-    if isinstance(cell, TanhCell):
-        theirs = nnx.SimpleCell(cell.in_features, cell.hidden_size, rngs=nnx.Rngs(0))
-    else:
-        theirs = nnx.OptimizedLSTMCell(cell.in_features, cell.hidden_size, rngs=nnx.Rngs(0))
+    theirs = FLAX[type(cell)](cell.in_features, cell.hidden_size, rngs=nnx.Rngs(0))
     inputs, hidden = theirs.dense_i, theirs.dense_h
     inputs.kernel[...], hidden.kernel[...] = cell.kernel[...], cell.recurrent_kernel[...]
-    (inputs if isinstance(cell, TanhCell) else hidden).bias[...] = cell.bias[...]
+    (hidden if isinstance(cell, LSTMCell) else inputs).bias[...] = cell.bias[...]
     return nnx.RNN(theirs)
 
 
@@ -113,6 +111,68 @@ def test_a_state_carried_over_a_cut_changes_nothing():
 def test_forget_bias_is_in_the_forget_gate_alone():
     bias = LSTMCell(3, 2, rngs=nnx.Rngs(0), forget_bias=3.0).bias[...]
     np.testing.assert_array_equal(bias, [0, 0, 3, 3, 0, 0, 0, 0])
+
+
+def test_chrono_bias_spreads_time_constants_up_to_the_longest_lag():
+    into, forget, rest = jnp.split(chrono_bias(1000, 50, jax.random.key(0)), [1000, 2000])
+    np.testing.assert_array_equal(into, -forget)
+    np.testing.assert_array_equal(rest, 0)
+    time_constant = 1 / (1 - jax.nn.sigmoid(forget))
+    assert 2 <= time_constant.min() < 3 and 48 < time_constant.max() <= 50.001
+    np.testing.assert_allclose(time_constant.mean(), 26, atol=1.5)
+
+
+def test_a_lag_too_short_for_chrono_is_named():
+    with pytest.raises(ValueError, match=r"at least 2, got 1"):
+        chrono_bias(3, 1, jax.random.key(0))
+
+
+@pytest.mark.parametrize("make", CELLS)
+@settings(max_examples=5, deadline=None)
+@given(real=st.integers(0, 5), padding=st.integers(0, 4), filler=st.sampled_from([0.0, 9.0, jnp.nan, jnp.inf]))
+def test_padding_never_changes_a_final_state(make, real, padding, filler):
+    cell, xs = make(3, 4, rngs=nnx.Rngs(0)), sequence(5)
+    start = jax.tree.map(lambda array: array + 0.5, cell.initial_state())
+    padded = jnp.concatenate([xs[:real], jnp.full((5 - real + padding, 3), filler)])
+    state, outputs = unroll(cell, padded, start, length=real)
+    expected = unroll(cell, xs[:real], start) if real else (start, jnp.zeros((0, 4)))
+    for ours, theirs in zip(jax.tree.leaves(state), jax.tree.leaves(expected[0]), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+    np.testing.assert_allclose(outputs[:real], expected[1], atol=1e-6)
+    np.testing.assert_array_equal(outputs[real:], 0)
+
+
+@pytest.mark.parametrize("make", CELLS)
+def test_padding_never_changes_a_gradient(make):
+    cell, xs = make(3, 4, rngs=nnx.Rngs(0)), sequence(5)
+
+    def gradients(xs, length):
+        def loss(cell, xs):
+            return sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(unroll(cell, xs, length=length)))
+
+        return nnx.grad(loss, argnums=(0, 1))(cell, xs)
+
+    ours, ours_xs = gradients(jnp.concatenate([xs, jnp.full((3, 3), jnp.nan)]), 5)
+    theirs, theirs_xs = gradients(xs, None)
+    for left, right in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(left, right, atol=1e-5)
+    np.testing.assert_allclose(ours_xs[:5], theirs_xs, atol=1e-5)
+    np.testing.assert_array_equal(ours_xs[5:], 0)
+
+
+@pytest.mark.parametrize("make", CELLS)
+def test_a_batch_of_lengths_is_mapped_like_the_batch(make):
+    cell, batch = make(3, 4, rngs=nnx.Rngs(0)), jax.random.normal(jax.random.key(0), (3, 6, 3))
+    lengths = jnp.array([6, 0, 2])
+    states = jax.jit(jax.vmap(lambda xs, length: unroll(cell, xs, length=length)[0]))(batch, lengths)
+    wanted = [unroll(cell, batch[0])[0], cell.initial_state(), unroll(cell, batch[2, :2])[0]]
+    for ours, theirs in zip(jax.tree.leaves(states), zip(*map(jax.tree.leaves, wanted), strict=True), strict=True):
+        np.testing.assert_allclose(ours, jnp.stack(theirs), atol=1e-6)
+
+
+def test_lengths_without_vmap_are_named():
+    with pytest.raises(ValueError, match=r"length must be one number, got shape \(2,\)"):
+        unroll(TanhCell(3, 5, rngs=nnx.Rngs(0)), sequence(), length=jnp.array([1, 2]))
 
 
 @pytest.mark.parametrize("make", CELLS)

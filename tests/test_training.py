@@ -9,7 +9,7 @@ import optax
 import pytest
 from flax import nnx
 
-from whyattention.training import fit, fit_seeds, one_seed, over_seeds, parameter_count
+from whyattention.training import closest_width, fit, fit_seeds, one_seed, over_seeds, parameter_count
 
 
 class Line(nnx.Module):
@@ -120,3 +120,17 @@ def test_numbers_below_one_are_named(wrong):
     (name,) = wrong
     with pytest.raises(ValueError, match=f"{name}.*0"):
         fit_seeds(Line, Double(), optimizer=SGD, key=jax.random.key(0), **arguments)
+
+
+def test_closest_width_counts_without_making_arrays():
+    def make(width):
+        return nnx.Linear(width, 10**6, rngs=nnx.Rngs(0))
+
+    millions = {5.1: 4, 5.6: 5, 0.1: 1, 99: 8}  # with its bias, a layer of width w has w + 1 million parameters
+    for wanted, width in millions.items():
+        assert closest_width(make, int(wanted * 10**6), range(1, 9)) == width
+
+
+def test_no_width_to_choose_is_named():
+    with pytest.raises(ValueError, match="a width to choose"):
+        closest_width(lambda width: nnx.Linear(width, 1, rngs=nnx.Rngs(0)), 10, range(0))

@@ -17,6 +17,18 @@ def causal_mask(length: int) -> Bool[Array, "query key"]:
     return jnp.tril(jnp.ones((length, length), dtype=bool))
 
 
+def sinusoidal_positions(length: int, features: int) -> Float[Array, "length features"]:
+    """Sines and cosines of the position, in wavelengths from 2 pi to 10000 * 2 pi (Vaswani et al. 2017, section 3.5).
+
+    They have no parameters and no end. Raises ValueError if `features` is odd.
+    """
+    if features % 2:
+        raise ValueError(f"positions are pairs of a sine and a cosine, so features must be even; got {features}")
+    frequencies = 10_000.0 ** (-jnp.arange(0, features, 2) / features)
+    angles = jnp.arange(length)[:, None] * frequencies
+    return jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1).reshape(length, features)
+
+
 def dot_product_attention(
     query: Float[Array, "query features"],
     key: Float[Array, "key features"],

@@ -95,6 +95,30 @@ LEDGER: tuple[Claim, ...] = (
         verdict="wrong source",
     ),
     Claim(
+        number=6,
+        section="长距离依赖",
+        article="The LSTM's cell state is an additive highway on which gradients pass almost without decay.",
+        source="jozefowicz2015",
+        where="Jozefowicz, Zaremba & Sutskever 2015",
+        says="A forget gate that starts at 0.5 brings a vanishing gradient with a factor of 0.5 per step; a bias of 1 "
+        "closes the gap to the GRU. The LSTM of 1997 had no forget gate.",
+        chapter=4,
+        figures=("lstm/highway_bias_0", "lstm/highway_bias_3"),
+        verdict="holds under conditions",
+    ),
+    Claim(
+        number=7,
+        section="长距离依赖",
+        article="The effective memory of an LSTM is only 200 to 300 tokens.",
+        source="khandelwal2018",
+        where="Khandelwal et al. 2018, abstract and section 4",
+        says="Trained LSTM language models use about 200 words of context on average. That is use, not capacity; the "
+        "article cites Vaswani et al. 2017, who do not measure it.",
+        chapter=4,
+        figures=("lstm/horizon_live", "lstm/trainable_bias_5", "lstm/bits_per_unit"),
+        verdict="wrong source",
+    ),
+    Claim(
         number=19,
         section="顺序处理",
         article="A recurrent network updates one hidden state per word, h_t = tanh(W_h h_{t-1} + W_x x_t).",

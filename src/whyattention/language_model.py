@@ -1,11 +1,17 @@
 """Language models: `model(tokens [time]) -> logits [time, vocabulary]`, and the n-gram counts they have to beat."""
 
+from collections.abc import Callable
+from functools import partial
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
-from whyattention.recurrent import Cell, unroll
+from whyattention.attention import MultiHeadAttention, causal_mask, sinusoidal_positions
+from whyattention.recurrent import Cell, LSTMCell, unroll
+from whyattention.training import closest_width, parameter_count
 
 
 class RecurrentLanguageModel(nnx.Module):
@@ -42,6 +48,74 @@ class RecurrentLanguageModel(nnx.Module):
 
         _, tokens = jax.lax.scan(step, (state, self.readout(hidden[-1])), jax.random.split(key, length))
         return tokens
+
+
+class AttentionBlock(nnx.Module):
+    """x + attention(norm(x)), then x + feed_forward(norm(x)): `[time, features]` to the same shape.
+
+    Vaswani et al. (2017, section 3.1), but with the norm before each part (Xiong et al. 2020, figure 1b), which
+    trains without a warm-up. The feed-forward part is four times as wide as `features`.
+    """
+
+    def __init__(self, features: int, num_heads: int, *, rngs: nnx.Rngs):
+        self.attention_norm = nnx.LayerNorm(features, rngs=rngs)
+        self.attention = MultiHeadAttention(features, num_heads, rngs=rngs)
+        self.feed_forward_norm = nnx.LayerNorm(features, rngs=rngs)
+        self.wide = nnx.Linear(features, 4 * features, rngs=rngs)
+        self.narrow = nnx.Linear(4 * features, features, rngs=rngs)
+
+    def __call__(
+        self, x: Float[Array, "time features"], mask: Bool[Array, "time time"]
+    ) -> Float[Array, "time features"]:
+        x = x + self.attention(self.attention_norm(x), mask)
+        return x + self.narrow(jax.nn.gelu(self.wide(self.feed_forward_norm(x))))
+
+
+class AttentionLanguageModel(nnx.Module):
+    """Embedding and position, causal attention blocks, linear read-out: the logits at t see tokens 0 ... t.
+
+    It carries no state from one text to the next: what it was never trained to look back over, it cannot use. Positions
+    are sinusoidal, so that its parameters do not depend on the length of a text. Raises ValueError if `features` is odd
+    or not a multiple of `num_heads`, or if there is no layer.
+    """
+
+    def __init__(self, vocabulary_size: int, features: int, *, num_heads: int, num_layers: int, rngs: nnx.Rngs):
+        if num_layers < 1:
+            raise ValueError(f"num_layers must be at least 1, got {num_layers}")
+        self.features = features
+        self.num_layers = num_layers
+        self.embedding = nnx.Embed(vocabulary_size, features, rngs=rngs)
+        for layer in range(num_layers):
+            setattr(self, f"block{layer}", AttentionBlock(features, num_heads, rngs=rngs))
+        self.norm = nnx.LayerNorm(features, rngs=rngs)
+        self.readout = nnx.Linear(features, vocabulary_size, rngs=rngs)
+
+    def __call__(self, tokens: Int[Array, " time"]) -> Float[Array, "time vocabulary"]:
+        x = jnp.sqrt(self.features) * self.embedding(tokens) + sinusoidal_positions(len(tokens), self.features)
+        mask = causal_mask(len(tokens))
+        for layer in range(self.num_layers):
+            x = getattr(self, f"block{layer}")(x, mask)
+        return self.readout(self.norm(x))
+
+
+def matched_language_models(
+    vocabulary_size: int, features: int, *, num_heads: int = 4, num_layers: int = 2
+) -> dict[str, Callable[[nnx.Rngs], nnx.Module]]:
+    """{"attention": make, "LSTM": make} with `make(rngs) -> model`, two models with as good as the same parameters.
+
+    The attention model is `features` wide. The LSTM embeds in half as many dimensions and is as wide as brings its
+    parameters closest; its forget bias is 1.
+    """
+
+    def attention(rngs):
+        return AttentionLanguageModel(vocabulary_size, features, num_heads=num_heads, num_layers=num_layers, rngs=rngs)
+
+    def lstm(width, rngs):
+        return RecurrentLanguageModel(vocabulary_size, LSTMCell(features // 2, width, rngs=rngs), rngs=rngs)
+
+    parameters = parameter_count(nnx.eval_shape(lambda: attention(nnx.Rngs(0))))
+    width = closest_width(lambda width: lstm(width, nnx.Rngs(0)), parameters, range(1, 8 * features))
+    return {"attention": attention, "LSTM": partial(lstm, width)}
 
 
 def ngram_bits_per_character(

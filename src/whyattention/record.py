@@ -6,6 +6,7 @@ An experiment saves what it has as it goes: an interrupted recording keeps it, a
 
 import argparse
 import datetime
+import itertools
 import json
 import os
 import platform
@@ -22,13 +23,16 @@ import numpy as np
 import optax
 from flax import nnx
 
-from whyattention.language_model import RecurrentLanguageModel
+from whyattention.language_model import RecurrentLanguageModel, matched_language_models
 from whyattention.measure import scaling
+from whyattention.measure.context import loss_by_context, loss_with_far_context_changed
+from whyattention.measure.trainability import contestants, updates_by_difficulty
 from whyattention.recurrent import TanhCell
 from whyattention.scale import SCALES, check_scale
 from whyattention.tasks.corpora import ALPHABET, shakespeare
+from whyattention.tasks.recall import DelayedRecall
 from whyattention.tasks.text import Characters, NextCharacter, bits_per_character
-from whyattention.training import fit
+from whyattention.training import fit, parameter_count
 
 RECORDINGS = Path(__file__).parent / "recordings"
 
@@ -87,10 +91,66 @@ def chain_against_product(scale: str, save: Callable[[Result], None], previous: 
     return {str(batch): scaling.chain_against_product(lengths, batch=batch, width=256) for batch in (1, 16)}
 
 
+def context_use(scale: str, save: Callable[[Result], None], previous: Result) -> Result:
+    """Chapter 4's language models, trained for longer: loss in nats on the same characters by what they are shown.
+
+    For each model, seeds first: "cut" [seeds, contexts], with as many characters before the target as `contexts` says;
+    "shuffled" and "replaced" [seeds, near], with `window` characters of which the last `near` are as they were.
+    """
+    features, updates, batch_size, window, targets, seeds = {
+        "quick": (64, 3600, 16, 100, 1024, 3),
+        "full": (256, 20_000, 64, 400, 16_384, 5),
+    }[scale]
+    contexts, near = (1, 2, 5, 10, 20, 50, 100, 200, 400), (1, 2, 5, 10, 20, 50)
+    plays = shakespeare()
+    characters = Characters(ALPHABET)
+    held_out = jnp.asarray(characters.encode(plays.pop("The Tempest")))
+    text = np.concatenate([characters.encode(play) for play in plays.values()])
+    task = NextCharacter(jnp.asarray(text, dtype=jnp.uint8), length=window, batch_size=batch_size)
+    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(optax.cosine_decay_schedule(5e-3, updates)))
+    makers = matched_language_models(characters.size, features)
+    positions = jax.random.randint(jax.random.key(0), (targets,), max(contexts), len(held_out))
+    settings = {"window": window, "updates": updates, "contexts": contexts, "near": near}
+    models = previous.get("models") or {name: {"cut": [], "shuffled": [], "replaced": []} for name in makers}
+    for seed, (name, make) in itertools.product(range(seeds), makers.items()):
+        found = models[name]
+        if len(found["cut"]) > seed:
+            continue
+        model, _ = fit(make(nnx.Rngs(seed)), task, steps=updates, optimizer=optimizer, key=jax.random.key(seed))
+        found["parameters"] = parameter_count(model)
+        for change in ("shuffled", "replaced"):
+            losses = loss_with_far_context_changed(
+                model, held_out, positions, near, context=window, change=change, key=jax.random.key(seed)
+            )
+            found[change].append(losses.mean(axis=1).tolist())
+        found["cut"].append(loss_by_context(model, held_out, positions, contexts).mean(axis=1).tolist())
+        save({**settings, "models": models})
+    return {**settings, "models": models}
+
+
+def trainability(scale: str, save: Callable[[Result], None], previous: Result) -> Result:
+    """Chapter 4's delayed recall: updates until solved [lags, seeds] by model, null where the budget was not enough."""
+    lags, updates, seeds, features = {
+        "quick": ((10, 20, 50, 100, 200), 500, 5, 32),
+        "full": ((10, 20, 50, 100, 200, 500), 2000, 10, 96),
+    }[scale]
+    tasks = [DelayedRecall(lag) for lag in lags]
+    makers = contestants(tasks[0].vocabulary_size, features)
+    result = {"lags": lags, "updates": updates, "solved_after": {}, **previous}
+    for name, make in makers.items():
+        if name not in result["solved_after"]:
+            found = updates_by_difficulty(make, tasks, seeds=seeds, updates=updates, key=jax.random.key(0))
+            result["solved_after"][name] = np.where(np.isfinite(found), found, None).tolist()
+            save(result)
+    return result
+
+
 EXPERIMENTS: dict[str, Experiment] = {
     "chain_against_product": chain_against_product,
+    "context_use": context_use,
     "language_model": language_model,
     "layer_times": layer_times,
+    "trainability": trainability,
     "utilisation": utilisation,
 }
 

@@ -4,7 +4,8 @@ A task has `sample(key) -> batch`, pure JAX, and `loss(model, batch) -> (loss, m
 scalars. Whole chunks of updates, the drawing of their batches included, are one jitted `jax.lax.scan`.
 """
 
-from collections.abc import Callable
+import bisect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -119,6 +120,21 @@ def one_seed(models: nnx.Module, seed: int) -> nnx.Module:
 def parameter_count(model: nnx.Module) -> int:
     """How many numbers training may change."""
     return sum(array.size for array in jax.tree.leaves(nnx.state(model, nnx.Param)))
+
+
+def closest_width(make_model: Callable[[int], nnx.Module], parameters: int, widths: Sequence[int]) -> int:
+    """The one of `widths`, rising, with which `make_model(width)` comes closest to so many parameters.
+
+    A wider model must have more of them. No array is made. Raises ValueError if there is no width.
+    """
+    if not widths:
+        raise ValueError("there must be a width to choose")
+
+    def count(width):
+        return parameter_count(nnx.eval_shape(lambda: make_model(width)))
+
+    above = bisect.bisect_left(widths, parameters, key=count)
+    return min(widths[max(above - 1, 0) : above + 1], key=lambda width: abs(count(width) - parameters))
 
 
 def _start(optimizer, params):

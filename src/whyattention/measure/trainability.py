@@ -1,0 +1,109 @@
+"""Whether training finds a solution, and how soon: probability of success at a fixed budget."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import jax
+import numpy as np
+import optax
+from flax import nnx
+from jaxtyping import Float
+
+from whyattention.language_model import AttentionLanguageModel, RecurrentLanguageModel
+from whyattention.recurrent import Cell, GRUCell, LSTMCell, TanhCell
+from whyattention.training import Task, closest_width, fit_seeds, parameter_count
+
+JUDGED = 10  # batches, the last before a model is judged
+
+ADAM = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(3e-3))
+WIDTHS = range(1, 1024)
+
+MakeModel = Callable[[nnx.Rngs], nnx.Module]
+
+# The cells that chapter 4 compares, by name, as functions of (input features, width, rngs).
+CELLS: dict[str, Callable[..., Cell]] = {
+    "LSTM, forget bias 5": partial(LSTMCell, forget_bias=5.0),
+    "LSTM, forget bias 1": partial(LSTMCell, forget_bias=1.0),
+    "LSTM, forget bias 0": partial(LSTMCell, forget_bias=0.0),
+    "GRU": GRUCell,
+    "tanh": TanhCell,
+}
+
+
+def matched(makers: dict[str, Callable[..., nnx.Module]], parameters: int) -> dict[str, MakeModel]:
+    """Every `make(width, rngs)` with the width that brings the model's parameters closest to so many."""
+
+    def fitted(make):
+        return partial(make, closest_width(lambda width: make(width, nnx.Rngs(0)), parameters, WIDTHS))
+
+    return {name: fitted(make) for name, make in makers.items()}
+
+
+def contestants(vocabulary_size: int, features: int) -> dict[str, MakeModel]:
+    """Token models with as good as the same number of parameters: one attention head, and one for each of `CELLS`.
+
+    The attention model, one layer with one head and `features` wide, sets the number; the cells, on an embedding of
+    half as many dimensions, are as wide as brings them closest.
+    """
+
+    def attention(rngs):
+        return AttentionLanguageModel(vocabulary_size, features, num_heads=1, num_layers=1, rngs=rngs)
+
+    def recurrent(cell, width, rngs):
+        return RecurrentLanguageModel(vocabulary_size, cell(features // 2, width, rngs=rngs), rngs=rngs)
+
+    parameters = parameter_count(nnx.eval_shape(lambda: attention(nnx.Rngs(0))))
+    makers = {name: partial(recurrent, cell) for name, cell in CELLS.items()}
+    return matched(makers, parameters) | {"attention, one head": attention}
+
+
+def updates_to_solve(
+    make_model: MakeModel,
+    task: Task,
+    *,
+    seeds: int,
+    updates: int,
+    key: jax.Array,
+    optimizer: optax.GradientTransformation = ADAM,
+    accuracy: float = 0.95,
+    chunk: int = 50,
+) -> Float[np.ndarray, " seeds"]:
+    """The number of updates after which each seed solves `task`, and infinity for those that never do.
+
+    After every `chunk` of updates it is seen whether the metric "accuracy" of the task's loss, averaged over the last
+    `JUDGED` batches, has reached `accuracy`; each batch is new to the model when its accuracy is taken. Training ends
+    when all seeds have got there, or after `updates`. Raises what `fit_seeds` raises.
+    """
+
+    def solved(history):  # [seeds, chunks]
+        ends = np.arange(chunk, history.updates + 1, chunk)
+        latest = np.stack([history.metrics["accuracy"][:, end - JUDGED : end].mean(axis=1) for end in ends], axis=1)
+        return np.where(latest >= accuracy, ends, np.inf)
+
+    _, history = fit_seeds(
+        make_model,
+        task,
+        seeds=seeds,
+        steps=updates,
+        optimizer=optimizer,
+        key=key,
+        chunk=chunk,
+        stop_when=lambda history: bool(np.isfinite(solved(history).min(axis=1)).all()),
+    )
+    return solved(history).min(axis=1)
+
+
+def updates_by_difficulty(
+    make_model: MakeModel, tasks: Sequence[Task], *, seeds: int, updates: int, key: jax.Array, **options
+) -> Float[np.ndarray, "tasks seeds"]:
+    """`updates_to_solve` for tasks of rising difficulty.
+
+    A model none of whose seeds solves a task is not tried on the harder ones: those rows are infinity as well.
+    `options` are those of `updates_to_solve`.
+    """
+    found = np.full((len(tasks), seeds), np.inf)
+    for row, task in enumerate(tasks):
+        found[row] = updates_to_solve(make_model, task, seeds=seeds, updates=updates, key=key, **options)
+        if np.isinf(found[row]).all():
+            break
+    return found

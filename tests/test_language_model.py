@@ -1,0 +1,52 @@
+"""The attention language model: sees the past and nothing else, every parameter alive, sized at will."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from whyattention.language_model import AttentionLanguageModel, RecurrentLanguageModel
+from whyattention.recurrent import LSTMCell
+from whyattention.training import closest_width, parameter_count
+
+TOKENS = jnp.array([1, 2, 3, 4, 5, 6, 7])
+
+
+def model(**sizes):
+    return AttentionLanguageModel(9, **({"features": 8, "num_heads": 2, "num_layers": 2} | sizes), rngs=nnx.Rngs(0))
+
+
+def test_logits_depend_on_the_past_and_on_nothing_later():
+    before, after = model()(TOKENS), model()(TOKENS.at[3].set(8))
+    assert before.shape == (7, 9)
+    np.testing.assert_allclose(before[:3], after[:3], atol=1e-6)
+    assert jnp.all(jnp.any(jnp.abs(before[3:] - after[3:]) > 1e-6, axis=1))
+
+
+def test_the_order_of_the_past_matters():
+    assert not jnp.allclose(model()(TOKENS)[-1], model()(TOKENS[jnp.array([1, 0, 2, 3, 4, 5, 6])])[-1])
+
+
+def test_gradient_reaches_every_parameter():
+    gradients = nnx.grad(lambda model: jnp.sum(model(TOKENS)[-1] ** 2))(model())
+    assert all(jnp.any(gradient != 0) for gradient in jax.tree.leaves(gradients))
+
+
+def test_an_lstm_can_match_its_parameters():
+    parameters = parameter_count(model(features=32, num_heads=4))
+
+    def recurrent(width):
+        return RecurrentLanguageModel(9, LSTMCell(16, width, rngs=nnx.Rngs(0)), rngs=nnx.Rngs(0))
+
+    width = closest_width(recurrent, parameters, range(16, 128))
+    assert abs(parameter_count(recurrent(width)) / parameters - 1) < 0.02
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [({"features": 7, "num_heads": 1}, "even; got 7"), ({"num_heads": 3}, "3 heads"), ({"num_layers": 0}, "got 0")],
+)
+def test_sizes_that_make_no_model_are_named(sizes, words):
+    with pytest.raises(ValueError, match=words):
+        model(**sizes)(TOKENS)
