@@ -90,8 +90,11 @@ def test_gradient_reaches_every_parameter():
         (lambda q, k, v: dot_product_attention(q[:, :2], k, v), r"\(5, 2\) and \(6, 4\)"),
         (lambda q, k, v: dot_product_attention(q, k, v[:3]), r"\(3, 3\) values for \(6, 4\) keys"),
         (lambda q, k, v: dot_product_attention(q, k, v, causal_mask(5)), r"\(5, 6\), got \(5, 5\)"),
+        (lambda q, k, v: dot_product_attention(q, k, v, jnp.zeros((5, 6))), "boolean.*float32"),
+        (lambda q, k, v: dot_product_attention(q, k[:0], v[:0]), r"a key.*\(0, 4\)"),
+        (lambda q, k, v: MultiHeadAttention(8, 2, rngs=nnx.Rngs(0))(jnp.zeros((0, 8))), r"got shape \(0, 8\)"),
         (lambda q, k, v: MultiHeadAttention(8, 3, rngs=nnx.Rngs(0)), "3 heads for 8 features"),
-        (lambda q, k, v: MultiHeadAttention(8, 2, rngs=nnx.Rngs(0))(q), r"\[time, 8\], got shape \(5, 4\)"),
+        (lambda q, k, v: MultiHeadAttention(8, 2, rngs=nnx.Rngs(0))(q), r"\[time, 8\] with a time step, got shape \(5, 4\)"),
     ],
 )
 def test_wrong_shapes_are_named(call, words):

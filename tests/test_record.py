@@ -1,7 +1,9 @@
 """The recorder keeps what it had, goes on from there, and never leaves half a file."""
 
 import json
+import subprocess
 
+import numpy as np
 import pytest
 
 from whyattention import record
@@ -19,8 +21,8 @@ def test_a_result_is_written_with_its_circumstances(folder):
     path = record.record("double", "quick", folder)
     assert path == folder / "acme-x-1-2-cores.json" and [path] == list(folder.iterdir())
     entry = json.loads(path.read_text())["experiments"]["double"]
-    assert entry["complete"] and {"date", "commit", "versions", "scale", "result"} < set(entry)
-    assert {"jax", "jaxlib", "flax", "numpy", "python"} == set(entry["versions"])
+    assert {"date", "commit", "versions", "scale", "result"} == set(entry)
+    assert {"whyattention", "jax", "jaxlib", "flax", "numpy", "python"} == set(entry["versions"])
     (recording,) = record.load("double", folder)
     assert recording.device == "Acme X-1, 2 cores" and recording.result == {"scale": "quick", "values": [1, 2]}
 
@@ -71,14 +73,63 @@ def test_what_began_otherwise_is_begun_anew(folder, monkeypatch, change):
     assert record.load("count", folder)[0].result["began_with"] == {}
 
 
-def test_a_write_that_breaks_off_leaves_the_old_file(folder):
+def test_an_interrupted_repetition_keeps_the_finished_result(folder):
+    record.EXPERIMENTS["count"] = counting(stop_at=None)
+    record.record("count", "full", folder)
+    record.EXPERIMENTS["count"] = counting(stop_at=2)
+    with pytest.raises(KeyboardInterrupt):
+        record.record("count", "quick", folder)
+    (recording,) = record.load("count", folder)
+    assert recording.scale == "full" and recording.result["done"] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("wrong", [{1, 2}, float("nan")])
+def test_what_is_no_json_leaves_the_old_file(folder, wrong):
+    record.EXPERIMENTS["one"] = lambda *_: {"n": np.float32(1)}
+    path = record.record("one", "quick", folder)
+    before = path.read_text()
+    record.EXPERIMENTS["one"] = lambda *_: {"n": wrong}
+    with pytest.raises((TypeError, ValueError)):
+        record.record("one", "quick", folder)
+    assert path.read_text() == before
+
+
+def test_a_write_that_breaks_off_leaves_the_old_file(folder, monkeypatch):
     record.EXPERIMENTS["one"] = lambda *_: {"n": 1}
     path = record.record("one", "quick", folder)
     before = path.read_text()
-    record.EXPERIMENTS["one"] = lambda *_: {"n": {1, 2}}  # no JSON
-    with pytest.raises(TypeError):
+
+    def breaks_off(part, target):
+        raise OSError("the power is off")
+
+    monkeypatch.setattr(record.Path, "replace", breaks_off)
+    with pytest.raises(OSError, match="power"):
         record.record("one", "quick", folder)
     assert path.read_text() == before
+
+
+def test_a_folder_that_cannot_be_written_is_found_out_first(folder):
+    ran = []
+    record.EXPERIMENTS["one"] = lambda *_: ran.append(1) or {}
+    (folder / "file").touch()
+    with pytest.raises(OSError):
+        record.record("one", "quick", folder / "file")
+    assert not ran
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"device": "x"'])
+def test_a_broken_file_is_named(folder, text):
+    record.EXPERIMENTS["one"] = lambda *_: {}
+    (folder / "broken.json").write_text(text)
+    with pytest.raises(ValueError, match=r"broken.json is not a file of recordings"):
+        record.load("one", folder)
+
+
+def test_a_package_in_another_projects_repository_has_no_commit(tmp_path, monkeypatch):
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    (tmp_path / "record.py").touch()
+    monkeypatch.setattr(record, "__file__", str(tmp_path / "record.py"))
+    assert record._commit() is None
 
 
 def test_unknown_names_are_named(folder):

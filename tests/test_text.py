@@ -117,6 +117,11 @@ def test_longer_contexts_help_on_text():
     assert bits[0] > bits[1] > bits[2] > 0
 
 
+def test_ngram_tokens_outside_the_vocabulary_are_named():
+    with pytest.raises(ValueError, match="from 0 to 1, got 0 to 3"):
+        ngram_bits_per_character(np.arange(4), np.zeros(4, int), 1, 2)
+
+
 @pytest.mark.parametrize(("order", "length"), [(0, 5), (3, 2)])
 def test_ngram_orders_that_do_not_fit_are_named(order, length):
     with pytest.raises(ValueError, match=f"order {order}"):

@@ -87,6 +87,28 @@ def test_the_same_key_gives_the_same_run_and_another_does_not():
     assert not np.array_equal(runs[0], runs[2])
 
 
+def test_every_update_has_a_batch_of_its_own():
+    still = optax.sgd(0.0)
+    _, history = fit_seeds(Line, Double(), seeds=2, steps=6, optimizer=still, key=jax.random.key(0), chunk=3)
+    assert len(np.unique(history.loss)) == 12
+
+
+def test_a_seed_that_is_not_there_is_named():
+    models, _ = fit_seeds(Line, Double(), seeds=2, steps=1, optimizer=SGD, key=jax.random.key(0))
+    for seed in (2, -1):
+        with pytest.raises(ValueError, match=f"from 0 to 1, got {seed}"):
+            one_seed(models, seed)
+
+
+def test_a_metric_that_is_no_scalar_is_named():
+    class Wide(Double):
+        def loss(self, model, batch):
+            return super().loss(model, batch)[0], {"errors": batch}
+
+    with pytest.raises(ValueError, match=r"'errors' must be a scalar, got shape \(4,\)"):
+        fit(Line(nnx.Rngs(0)), Wide(), steps=2, optimizer=SGD, key=jax.random.key(0))
+
+
 def test_stops_when_told():
     _, history = fit(
         Line(nnx.Rngs(0)),

@@ -46,11 +46,15 @@ def dot_product_attention(
         )
     if value.ndim != 2 or value.shape[0] != key.shape[0]:
         raise ValueError(f"there must be one value per key, got {value.shape} values for {key.shape} keys")
+    if 0 in query.shape or 0 in key.shape:
+        raise ValueError(f"attention needs a query, a key and a feature, got {query.shape} and {key.shape}")
     scores = query @ key.T / jnp.sqrt(query.shape[1])
     if mask is None:
         return jax.nn.softmax(scores, axis=-1) @ value
     if mask.shape != scores.shape:
         raise ValueError(f"mask must have shape [query, key] = {scores.shape}, got {mask.shape}")
+    if mask.dtype != bool:  # a float mask that is added to scores elsewhere would mean the opposite here
+        raise ValueError(f"mask must be boolean, True where a query may look, got dtype {mask.dtype}")
     scores = jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
     weights = jnp.where(mask, jax.nn.softmax(scores, axis=-1), 0.0)
     return weights @ value
@@ -64,7 +68,7 @@ class MultiHeadAttention(nnx.Module):
     """
 
     def __init__(self, features: int, num_heads: int, *, rngs: nnx.Rngs):
-        if num_heads < 1 or features % num_heads:
+        if num_heads < 1 or features < 1 or features % num_heads:
             raise ValueError(f"num_heads must divide features, got {num_heads} heads for {features} features")
         self.num_heads = num_heads
         self.query = nnx.Param(lecun_normal(rngs.params(), (features, features)))
@@ -76,8 +80,8 @@ class MultiHeadAttention(nnx.Module):
         self, x: Float[Array, "time features"], mask: Bool[Array, "time time"] | None = None
     ) -> Float[Array, "time features"]:
         features = self.query[...].shape[0]
-        if x.ndim != 2 or x.shape[1] != features:
-            raise ValueError(f"MultiHeadAttention expects [time, {features}], got shape {x.shape}")
+        if x.ndim != 2 or x.shape[0] == 0 or x.shape[1] != features:
+            raise ValueError(f"MultiHeadAttention expects [time, {features}] with a time step, got shape {x.shape}")
         query, key, value = (
             (x @ kernel[...]).reshape(x.shape[0], self.num_heads, -1) for kernel in (self.query, self.key, self.value)
         )

@@ -36,7 +36,7 @@ class RecurrentLanguageModel(nnx.Module):
 
         Raises ValueError if the prompt is empty or the temperature is not positive.
         """
-        if temperature <= 0:
+        if not temperature > 0:
             raise ValueError(f"temperature must be positive, got {temperature}")
         state, hidden = unroll(self.cell, self.embedding(prompt))
 
@@ -130,6 +130,9 @@ def ngram_bits_per_character(
     """
     if order < 1 or min(len(train), len(test)) < order:
         raise ValueError(f"order {order} needs 1 or more, and texts of that length; got {len(train)} and {len(test)}")
+    for text in (train, test):
+        if np.min(text) < 0 or np.max(text) >= vocabulary_size:
+            raise ValueError(f"tokens must be from 0 to {vocabulary_size - 1}, got {np.min(text)} to {np.max(text)}")
     scored = len(test) - order + 1
     probability = np.full(scored, 1.0 / vocabulary_size)
     for n in range(1, order + 1):

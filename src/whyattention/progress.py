@@ -21,14 +21,16 @@ def _kernel():
 def wanted() -> bool:
     """True in a notebook that a person runs, and in a terminal."""
     kernel = _kernel()
-    return bool(kernel._allow_stdin) if kernel is not None else sys.stderr.isatty()
+    return bool(getattr(kernel, "_allow_stdin", False)) if kernel is not None else sys.stderr.isatty()
 
 
 @contextmanager
 def bar(total: int, label: str) -> Iterator[tqdm]:
     """A tqdm bar of `total` units; call `.update(n)` and `.set_postfix_str(text)` on what it yields."""
     shown = wanted()
-    with tqdm(total=total, desc=label, disable=not shown, leave=False) as progress:
-        yield progress
-    if shown and _kernel() is not None:
-        clear_output()
+    try:
+        with tqdm(total=total, desc=label, disable=not shown, leave=False) as progress:
+            yield progress
+    finally:
+        if shown and _kernel() is not None:
+            clear_output()

@@ -2,6 +2,7 @@
 
 One JSON file per device kind lies in `recordings/`, with the versions, the date and the commit beside each result.
 An experiment saves what it has as it goes: an interrupted recording keeps it, and the next run goes on from there.
+What is unfinished lies beside what is finished, and takes its place only when it is finished itself.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import os
 import platform
 import re
 import subprocess
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -197,9 +199,9 @@ def load(experiment: str, folder: Path = RECORDINGS) -> list[Recording]:
     _check_experiment(experiment)
     found = []
     for path in sorted(folder.glob("*.json")):
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = _read(path)
         entry = content["experiments"].get(experiment)
-        if entry is not None and entry["complete"]:
+        if entry is not None:
             found.append(
                 Recording(content["device"], entry["scale"], entry["date"], entry["versions"], entry["result"])
             )
@@ -210,7 +212,7 @@ def record(experiment: str, scale: str, folder: Path = RECORDINGS) -> Path:
     """Runs one experiment on this device and writes its result: the path of the device's file.
 
     A finished result is replaced; an unfinished one of the same scale and commit is continued. Raises ValueError for
-    an unknown experiment or scale.
+    an unknown experiment or scale, and OSError, before anything has run, if the file cannot be written.
     """
     _check_experiment(experiment)
     check_scale(scale)
@@ -218,16 +220,19 @@ def record(experiment: str, scale: str, folder: Path = RECORDINGS) -> Path:
     path = path_for(device, folder)
     stamp = {"scale": scale, "commit": _commit(), "versions": _versions()}
 
-    def write(result: Result, complete: bool) -> None:
+    def write(result: Result, section: str) -> None:
         content = _read(path, device)
-        date = datetime.date.today().isoformat()
-        content["experiments"][experiment] = {**stamp, "date": date, "complete": complete, "result": result}
+        content["unfinished"].pop(experiment, None)
+        content[section][experiment] = {**stamp, "date": datetime.date.today().isoformat(), "result": result}
         _write_whole(path, content)
 
-    earlier = _read(path, device)["experiments"].get(experiment, {})
-    goes_on = not earlier.get("complete", True) and all(earlier[name] == value for name, value in stamp.items())
-    result = EXPERIMENTS[experiment](scale, lambda part: write(part, False), earlier["result"] if goes_on else {})
-    write(result, True)
+    before = _read(path, device)
+    _write_whole(path, before)  # better to learn now than in some hours that the folder cannot be written
+    earlier = before["unfinished"].get(experiment, {})
+    goes_on = bool(earlier) and all(earlier[name] == value for name, value in stamp.items())
+    part = earlier["result"] if goes_on else {}
+    result = EXPERIMENTS[experiment](scale, lambda part: write(part, "unfinished"), part)
+    write(result, "experiments")
     return path
 
 
@@ -236,30 +241,55 @@ def _check_experiment(name: str) -> None:
         raise ValueError(f"the experiment must be one of {', '.join(sorted(EXPERIMENTS))}; got {name!r}")
 
 
-def _read(path: Path, device: str) -> dict:
-    if path.exists():
-        return json.loads(path.read_text(encoding="utf-8"))
-    return {"device": device, "experiments": {}}
+def _read(path: Path, device: str = "") -> dict:
+    """A device's file; one that begins, if there is none. Raises ValueError if it is not a file of recordings."""
+    if not path.exists():
+        return {"device": device, "experiments": {}, "unfinished": {}}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return {"unfinished": {}, **{name: content[name] for name in ("device", "experiments")}, **content}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not a file of recordings ({error}); delete it, or restore it from git") from error
 
 
 def _write_whole(path: Path, content: dict) -> None:
+    """Either the old file stays or the new one is there, never half of one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(".unfinished")
-    unfinished.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    unfinished.replace(path)  # either the old file or the new one, never half of one
+    text = json.dumps(content, indent=1, allow_nan=False, default=_plain) + "\n"
+    with tempfile.TemporaryDirectory(
+        dir=path.parent, prefix="."
+    ) as folder:  # on the same disk, so that a move is whole
+        part = Path(folder) / path.name
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+
+
+def _plain(value):
+    """NumPy's and JAX's numbers and arrays as JSON has them."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"a recording holds numbers, texts, lists and dicts, got {value!r}")
 
 
 def _versions() -> dict[str, str]:
-    return {name: version(name) for name in ("jax", "jaxlib", "flax", "numpy")} | {"python": platform.python_version()}
+    return {name: version(name) for name in ("whyattention", "jax", "jaxlib", "flax", "numpy")} | {
+        "python": platform.python_version()
+    }
 
 
 def _commit() -> str | None:
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    """The commit this package is of, marked where its files have changed since; None outside its own repository."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True)
-    except FileNotFoundError:
+        if not _git("ls-files", "--", Path(__file__).name):  # it may be installed inside another project's folder
+            return None
+        return _git("rev-parse", "HEAD") + ("-changed" if _git("status", "--porcelain", "--", "*.py") else "")
+    except (FileNotFoundError, subprocess.CalledProcessError):
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(Path(__file__).parent), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -39,6 +39,11 @@ def _require_features(name: str, x: Array, expected: int) -> None:
         raise ValueError(f"{name} expects {expected} features on the last axis, got an array of shape {x.shape}")
 
 
+def _require_sizes(in_features: int, hidden_size: int) -> None:
+    if in_features < 1 or hidden_size < 1:
+        raise ValueError(f"sizes must be at least 1, got in_features={in_features} and hidden_size={hidden_size}")
+
+
 def _orthogonal_blocks(gates: int, hidden_size: int, rngs: nnx.Rngs) -> Float[Array, "hidden gates"]:
     """One orthogonal matrix per gate, side by side."""
     return jnp.concatenate([orthogonal(rngs.params(), (hidden_size, hidden_size)) for _ in range(gates)], axis=1)
@@ -60,6 +65,7 @@ class TanhCell(nnx.Module):
         rngs: nnx.Rngs,
         recurrent_init: nnx.Initializer = orthogonal,
     ):
+        _require_sizes(in_features, hidden_size)
         self.in_features = in_features
         self.hidden_size = hidden_size
         self.kernel = nnx.Param(lecun_normal(rngs.params(), (in_features, hidden_size)))
@@ -94,6 +100,7 @@ class LSTMCell(nnx.Module):
     """
 
     def __init__(self, in_features: int, hidden_size: int, *, rngs: nnx.Rngs, forget_bias: float = 1.0):
+        _require_sizes(in_features, hidden_size)
         self.in_features = in_features
         self.hidden_size = hidden_size
         self.kernel = nnx.Param(lecun_normal(rngs.params(), (in_features, 4 * hidden_size)))
@@ -151,6 +158,7 @@ class GRUCell(nnx.Module):
     """
 
     def __init__(self, in_features: int, hidden_size: int, *, rngs: nnx.Rngs):
+        _require_sizes(in_features, hidden_size)
         self.in_features = in_features
         self.hidden_size = hidden_size
         self.kernel = nnx.Param(lecun_normal(rngs.params(), (in_features, 3 * hidden_size)))
@@ -192,8 +200,10 @@ def unroll(
     state, its outputs are zero, and no gradient comes from it. A length of zero gives back the state at the start. For
     a batch, `jax.vmap(lambda xs, length: unroll(cell, xs, length=length))(batch, lengths)`.
 
-    Raises ValueError if `xs` is not `[time, cell.in_features]` or has no time step, or if `length` is not one number.
+    Raises ValueError if `xs` is not `[time, cell.in_features]` or has no time step, if `state` is not shaped as the
+    cell's own, or if `length` is not one number.
     """
+    xs = jnp.asarray(xs)
     if xs.ndim != 2:
         raise ValueError(
             f"unroll expects one sequence of shape [time, features], got shape {xs.shape}; "
@@ -201,7 +211,10 @@ def unroll(
         )
     if xs.shape[0] == 0:
         raise ValueError(f"unroll expects at least one time step, got an empty sequence of shape {xs.shape}")
+    expected = jax.tree.map(jnp.shape, cell.initial_state())
     state = cell.initial_state() if state is None else state
+    if jax.tree.map(jnp.shape, state) != expected:
+        raise ValueError(f"the cell's state has shape {expected}, got {jax.tree.map(jnp.shape, state)}")
     if length is None:
         return jax.lax.scan(cell.step, state, cell.project(xs))
     if jnp.ndim(length) != 0:

@@ -22,7 +22,10 @@ Evaluate = Callable[[nnx.Module], Metrics]
 
 
 class Task(Protocol):
-    """What `fit` asks of a task."""
+    """What `fit` asks of a task. It must be hashable and never change: programs compiled for it are kept.
+
+    A frozen dataclass is that; one that holds arrays needs `eq=False` besides.
+    """
 
     def sample(self, key: jax.Array) -> Any: ...
 
@@ -61,7 +64,9 @@ def fit(
     """Trains a copy of `model` for `steps` updates: (trained model, History).
 
     `key` decides every batch. After each `chunk` of updates `evaluate(model)`, jitted, is recorded, and training ends
-    early once `stop_when(history)` is true. Raises ValueError if `steps` or `chunk` is not positive.
+    early once `stop_when(history)` is true. Only parameters change: a model that counts or draws while it runs
+    (`nnx.BatchNorm`, `nnx.Dropout`) is refused by Flax. Raises ValueError if `steps` or `chunk` is not a positive
+    whole number, or if a metric is not a scalar.
     """
     graphdef, params, rest = nnx.split(model, nnx.Param, ...)
     run = partial(_run_chunk, graphdef, task, optimizer)
@@ -114,6 +119,9 @@ def over_seeds(function: Callable[[nnx.Module], Any], models: nnx.Module) -> Any
 def one_seed(models: nnx.Module, seed: int) -> nnx.Module:
     """The model of one seed out of those that `fit_seeds` trained."""
     graphdef, state = nnx.split(models)
+    seeds = jax.tree.leaves(state)[0].shape[0]
+    if not 0 <= seed < seeds:  # JAX would take the nearest one without a word
+        raise ValueError(f"seed must be from 0 to {seeds - 1}, got {seed}")
     return nnx.merge(graphdef, jax.tree.map(lambda array: array[seed], state))
 
 
@@ -179,8 +187,8 @@ def _evaluate_seeds(graphdef, evaluate, state):
 
 
 def _train(run, watch, state, steps, chunk, evaluate, stop_when):
-    if steps < 1 or chunk < 1:
-        raise ValueError(f"steps and chunk must be at least 1, got steps={steps} and chunk={chunk}")
+    if not all(isinstance(number, int) and number >= 1 for number in (steps, chunk)):
+        raise ValueError(f"steps and chunk must be whole numbers from 1, got steps={steps} and chunk={chunk}")
     curves, evaluations, evaluated_at = [], [], []
     done = 0
     with progress.bar(steps, "training") as bar:
@@ -189,6 +197,7 @@ def _train(run, watch, state, steps, chunk, evaluate, stop_when):
             state, curve = run(length, state)
             done += length
             curves.append(jax.device_get(curve))
+            _require_scalars(*curves[-1])
             if evaluate is not None:
                 evaluations.append(jax.device_get(watch(state)))
                 evaluated_at.append(done)
@@ -197,6 +206,12 @@ def _train(run, watch, state, steps, chunk, evaluate, stop_when):
             if stop_when is not None and stop_when(_history(curves, evaluations, evaluated_at)):
                 break
     return state, _history(curves, evaluations, evaluated_at)
+
+
+def _require_scalars(loss, metrics):
+    for name, values in metrics.items():
+        if np.shape(values) != loss.shape:
+            raise ValueError(f"metric {name!r} must be a scalar, got shape {np.shape(values)[loss.ndim :]} per update")
 
 
 def _history(curves, evaluations, evaluated_at) -> History:

