@@ -1,5 +1,6 @@
 """One place holds the repository's address; everything else agrees with it, also after the command for forks."""
 
+import importlib.util
 import json
 import re
 import subprocess
@@ -12,6 +13,17 @@ import pytest
 import yaml
 
 FORK = "https://github.com/A-Teacher/course.notes_2027"
+OWN_SITE = "https://github.com/A-Teacher/A-Teacher.github.io"  # a book published without a folder
+
+
+def load_tool():
+    spec = importlib.util.spec_from_file_location("set_address", Path(__file__).parent.parent / "tools/set_address.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+published_book = load_tool().published_book
 
 
 def setup_cell(notebook: Path) -> str:
@@ -29,7 +41,7 @@ def disagreements(root: Path) -> list[str]:
     citation = yaml.safe_load((root / "CITATION.cff").read_text())
     readme = (root / "README.md").read_text()
     checks = {
-        "_config.yml baseurl": config["html"]["baseurl"] == f"https://{owner.lower()}.github.io/{name}/",
+        "_config.yml baseurl": config["html"]["baseurl"] == published_book(address),
         "pyproject.toml": project["urls"]["Repository"] == address,
         "CITATION.cff repository-code": citation["repository-code"] == address,
         "CITATION.cff url": citation["url"] == config["html"]["baseurl"],
@@ -69,18 +81,31 @@ def test_a_disagreement_is_seen(fork):
     assert [place for place in disagreements(fork) if place not in before] == ["CITATION.cff repository-code"]
 
 
-def test_one_command_sets_the_address_everywhere_and_back(fork, root):
+@pytest.mark.parametrize(
+    ("address", "book"),
+    [
+        (FORK, "https://a-teacher.github.io/course.notes_2027/"),
+        (OWN_SITE, "https://a-teacher.github.io/"),
+        ("https://github.com/me/you.github.io", "https://me.github.io/you.github.io/"),
+    ],
+)
+def test_where_github_publishes_a_book(address, book):
+    assert published_book(address) == book
+
+
+@pytest.mark.parametrize("new", [FORK, OWN_SITE])
+def test_one_command_sets_the_address_everywhere_and_back(fork, root, new):
     config = yaml.safe_load((root / "_config.yml").read_text())
     address, book = config["repository"]["url"], config["html"]["baseurl"]
     before = contents(fork)
 
-    assert run_command(fork, FORK).returncode == 0
+    assert run_command(fork, new).returncode == 0
     assert disagreements(fork) == []
     old = re.compile("|".join(re.escape(s) for s in (address, address.removeprefix("https://github.com"), book)))
     left = [name for name, data in contents(fork).items() if old.search(data.decode("utf-8", "ignore"))]
     assert [name for name in left if not name.startswith("tests/")] == []
 
-    assert run_command(fork, FORK).stdout == "", "a second run must change nothing"
+    assert run_command(fork, new).stdout == "", "a second run must change nothing"
     assert run_command(fork, address).returncode == 0
     after = contents(fork)
     assert [name for name in before if before[name] != after[name]] == []

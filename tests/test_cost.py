@@ -46,6 +46,7 @@ def summed(xs, start=0.0):
         (jnp.matmul, [jnp.ones((5, 2, 8)), jnp.ones((5, 8, 3))], 5 * 96, 4),
         (lambda x: x @ x, [jnp.ones(0)], 0, 0),
         (lambda x: x + 1, [jnp.ones(0)], 0, 0),
+        (lambda x: jnp.sum(jnp.tanh(x)[:0]) + 1, [VECTOR], 8 + 1, 1),  # the sum waits for no tanh
         # softmax: max (7), the guard against -inf (1), 8 subtractions, 8 exp, sum (7), 8 divisions
         (jax.nn.softmax, [VECTOR], 39, 3 + 1 + 1 + 1 + 3 + 1),
         (lambda x: jnp.where(x > 0, x, 0.0), [VECTOR], 16, 2),
@@ -277,6 +278,34 @@ def test_of_a_branch_the_dearer_side_counts_and_waits_for_its_index():
     assert work_and_span(branch, VECTOR) == WorkSpan(1 + 16, 1 + 2)
 
 
+def sines_or_double(take, x):
+    return lax.cond(take, lambda x: jnp.sin(jnp.sin(x)), lambda x: x * 2, x)
+
+
+def test_the_gradient_of_a_branch():
+    def backward(x, g):
+        return jax.vjp(lambda x: sines_or_double(x[0] > 0, x), x)[1](g)[0]
+
+    # compare, then sin, cos and cos of it, and two products on the way back
+    assert work_and_span(backward, VECTOR, VECTOR) == WorkSpan(1 + 5 * 8, 1 + 2 + 2)
+
+
+def test_the_gradient_of_a_scan_of_branches_is_that_of_the_python_loop():
+    def body(carry, x):
+        return sines_or_double(x > 0, carry), None
+
+    def looped(carry, xs):
+        for t in range(5):
+            carry, _ = body(carry, xs[t])
+        return carry
+
+    def scanned(carry, xs):
+        return lax.scan(body, carry, xs)[0]
+
+    xs = jnp.ones(5)
+    assert work_and_span(jax.value_and_grad(scanned), 1.0, xs) == work_and_span(jax.value_and_grad(looped), 1.0, xs)
+
+
 @pytest.mark.parametrize("wrap", [jax.jit, jax.checkpoint, lambda f: jax.jit(jax.jit(f))])
 def test_calls_cost_what_is_in_them(wrap):
     assert work_and_span(wrap(summed), VECTOR) == WorkSpan(16, 16)
@@ -331,3 +360,9 @@ def test_a_loop_of_unknown_length_is_refused():
 def test_an_unknown_primitive_is_refused_by_name():
     with pytest.raises(ValueError, match="no count for the primitive 'sort'"):
         work_and_span(jnp.sort, VECTOR)
+
+
+def test_a_scatter_with_a_function_is_refused():
+    assert work_and_span(lambda x: x.at[0].set(1.0), VECTOR) == WorkSpan(0, 0)
+    with pytest.raises(ValueError, match="scatter with a function"):
+        work_and_span(lambda x: x.at[0].apply(jnp.exp), VECTOR)

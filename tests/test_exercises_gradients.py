@@ -36,6 +36,16 @@ def clip(gradients, threshold, factor=lambda length, threshold: threshold / jnp.
     return jax.tree.map(lambda array: factor(norm(gradients), threshold) * array, gradients)
 
 
+def in_float64(factors):
+    product = np.eye(factors.shape[-1])
+    with np.errstate(all="ignore"):
+        for factor in np.asarray(factors, np.float64):
+            product = factor @ product
+        return np.log(np.linalg.norm(product, 2)) if np.isfinite(product).all() else np.inf
+
+
+THREE = np.array([(1, -1, 1, -1), (1, 1, -1, -1), (-1, -1, -1, 1)])
+KEEPS_THREE = 2 * THREE.T @ np.linalg.pinv(THREE.T)  # projects on these patterns, and so loses others
 SHEAR = 0.5 * np.eye(16) + 1.6 * np.eye(16, k=1)
 
 RIGHT = [
@@ -52,7 +62,16 @@ WRONG = [
     (check_log_norm, factors_one_by_one, "upper bound"),
     (check_log_norm, partial(product_log_norm, keep_scale=False), "scale that was divided out"),
     (check_log_norm, partial(product_log_norm, reverse=True), "wrong order"),
-    (check_log_norm, partial(product_log_norm, normalise=False), "left float32"),
+    (check_log_norm, partial(product_log_norm, normalise=False), "no number that floats can hold"),
+    (check_log_norm, in_float64, "no number that floats can hold"),
+    (check_log_norm, lambda factors: None, "is the return missing"),
+    (check_forecast, lambda kernel, states: None, "is the return missing"),
+    (check_shear, None, "is the return missing"),
+    (check_shear, np.full((3, 3), np.nan), "NaN or infinity"),
+    (check_keeper, None, "is the return missing"),
+    (check_keeper, np.full((4, 4), np.nan), "NaN or infinity"),
+    (check_keeper, KEEPS_THREE, "of the signs are right"),
+    (check_clip, lambda g, threshold: None, "is the return missing"),
     (check_log_norm, lambda factors: jnp.zeros(4), "one number"),
     (check_log_norm, lambda factors: 0.0, "was expected"),
     (check_forecast, lambda kernel, states: jnp.exp(forecast(kernel, states)), "the rate is its logarithm"),

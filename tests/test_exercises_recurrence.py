@@ -20,6 +20,14 @@ def nats(logits, targets):
     return -jax.nn.log_softmax(logits)[jnp.arange(len(targets)), targets]
 
 
+def without_bias(cell, xs):
+    state, states = cell.initial_state(), []
+    for x in xs[::-1]:
+        state = jnp.tanh(x @ cell.kernel[...] + state @ cell.recurrent_kernel[...])
+        states.append(state)
+    return jnp.stack(states[::-1])
+
+
 RIGHT = [
     (check_leaky, lambda *a: leaky(*a)[1]),
     (check_backwards, lambda cell, xs: unroll(cell, xs[::-1])[1][::-1]),
@@ -43,6 +51,12 @@ WRONG = [
     (check_bits, lambda *a: jnp.exp(jnp.mean(nats(*a))), "perplexity"),
     (check_bits, lambda x, t: -jnp.mean(x[jnp.arange(7), t]) / jnp.log(2), "no log-probabilities"),
     (check_bits, lambda *a: 0.0, "were expected"),
+    (check_leaky, lambda *a: None, "is the return missing"),
+    (check_backwards, lambda *a: None, "is the return missing"),
+    (check_backwards, without_bias, "from the end"),
+    (check_bits, lambda *a: None, "is the return missing"),
+    (check_lift, lambda f: None, "is the return missing"),
+    (check_lift, lambda f: lambda *a: None, "is the return missing"),
     (check_lift, lambda f: jax.vmap(f), "model i met sequence i"),
     (check_lift, lambda f: jax.vmap(jax.vmap(f, in_axes=(0, None)), in_axes=(None, 0)), "outermost axis"),
     (check_lift, lambda f: jax.vmap(f, in_axes=(0, None)), "one model and one sequence"),

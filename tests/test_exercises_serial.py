@@ -4,6 +4,7 @@ import time
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from whyattention.exercises.serial import (
@@ -32,6 +33,15 @@ def sequential(decay, xs):
     return jax.lax.scan(step, 0.0, xs)[1]
 
 
+def by_division(decay, xs):
+    powers = decay ** jnp.arange(len(xs))
+    return powers * jnp.cumsum(xs / powers)
+
+
+def sorting(decay, xs):
+    return running(decay, xs)[1] + 0 * jnp.sort(xs)
+
+
 def by_matrix(decay, xs):
     lag = jnp.arange(len(xs))[:, None] - jnp.arange(len(xs))
     return jnp.where(lag >= 0, decay ** jnp.maximum(lag, 0), 0.0) @ xs
@@ -52,9 +62,12 @@ def stopwatch(fn, x, warm=True, wait=jax.block_until_ready):
 RIGHT = [
     (check_gated_step, (4000, 202)),
     (check_crossover, (lambda w, a, b: 2 * w + 2.5 * a * b / w,)),
+    (check_crossover, (lambda w, a, b: round(2 * w + 2.5 * a * b / w),)),
+    (check_crossover, (lambda w, a, b: int(2 * w + 2.5 * a * b / w),)),
     (check_log_span, (lambda *a: running(*a)[1],)),
     (check_utilisation, (share,)),
     (check_stopwatch, (stopwatch,)),
+    (check_stopwatch, (lambda fn, x: np.float64(stopwatch(fn, x)),)),
 ]
 
 WRONG = [
@@ -68,6 +81,18 @@ WRONG = [
     (check_crossover, (lambda w, a, b: 2 * w - 2.5 * a * b / w,), "sign"),
     (check_crossover, (lambda w, a, b: 4 * w + 2.5 * a * b / w,), "projections"),
     (check_crossover, (lambda w, a, b: w,), "set them equal"),
+    (check_crossover, (lambda w, a, b: 256 + 1953.125,), "for width 512"),
+    (check_crossover, (lambda w, a, b: None,), "is the return missing"),
+    (check_gated_step, (None, 202), "is the return missing"),
+    (check_gated_step, (4000, None), "is the return missing"),
+    (check_log_span, (lambda *a: None,), "is the return missing"),
+    (check_log_span, (lambda decay, xs: running(0.9, xs)[1],), "where decay should stand"),
+    (check_log_span, (by_division,), "wrong ones for 2000"),
+    (check_log_span, (sorting,), "'sort'.*use jax.lax.associative_scan"),
+    (check_utilisation, (lambda *a: None,), "is the return missing"),
+    (check_stopwatch, (lambda fn, x: None,), "is the return missing"),
+    (check_stopwatch, (lambda fn, x: 0.9 + 0 * stopwatch(fn, x),), "divide by the calls"),
+    (check_stopwatch, (lambda fn, x: min(10 * stopwatch(fn, x), 0.99),), "divide by the calls"),
     (check_log_span, (running,), "second of them"),
     (check_log_span, (lambda decay, xs: jnp.cumsum(xs),), "decay is lost"),
     (check_log_span, (lambda *a: running(*a, combine=lambda a, b: combine(b, a))[1],), "a later"),

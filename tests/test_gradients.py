@@ -80,9 +80,9 @@ def test_lstm_equals_the_jacobian_of_the_whole_stretch(part):
     np.testing.assert_allclose(jacobian_log_norms(cell, xs, part=part), jnp.stack(expected), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("scale", [1e-3, 0.9, 1.0, 1.1, 1e3])
+@pytest.mark.parametrize("scale", [1e-20, 1e-3, 0.9, 1.0, 1.1, 1e3, 1e19])
 def test_without_input_an_orthogonal_matrix_gives_its_scale_at_every_lag(scale):
-    """The state stays at 0, tanh' is 1; 200 factors of 1e-3 or 1e3 are far outside float32."""
+    """The state stays at 0, tanh' is 1; 200 factors of 1e-3 or 1e3 are far outside float32, one of 1e19 squared is."""
     cell = cell_with(nnx.initializers.orthogonal(scale)(jax.random.key(0), (16, 16)))
     log_norms = jacobian_log_norms(cell, jnp.zeros((200, 3)))
     np.testing.assert_allclose(log_norms, np.arange(1, 201) * np.log(scale), rtol=1e-4, atol=1e-4)
@@ -139,6 +139,20 @@ def test_gradient_by_position_goes_on_where_float32_ends():
     np.testing.assert_allclose(np.diff(log_norms), np.log(2), rtol=1e-3)
 
 
+@pytest.mark.parametrize("scale", [1e-20, 1e19])
+def test_gradient_by_position_where_one_square_leaves_float32(scale):
+    cell = cell_with(scale * jnp.eye(4))
+    log_norms = np.asarray(gradient_by_position(cell, jnp.sum, jnp.zeros((50, 3))))
+    np.testing.assert_allclose(np.diff(log_norms), -np.log(scale), rtol=1e-3)
+    small = gradient_by_position(cell, lambda output: 1e-25 * jnp.sum(output), jnp.zeros((50, 3)))
+    np.testing.assert_allclose(small, log_norms + np.log(1e-25), rtol=1e-4)
+
+
+def test_a_saturated_unit_counts_as_zero():
+    log_norms = jacobian_log_norms(cell_with(jnp.eye(4)), jnp.zeros((1, 3)), jnp.full(4, 20.0))
+    assert log_norms[0] == -np.inf
+
+
 def test_a_gradient_of_a_single_step():
     cell, xs = TanhCell(3, 4, rngs=nnx.Rngs(0)), inputs(1)
     assert gradient_by_position(cell, jnp.sum, xs).shape == jacobian_log_norms(cell, xs).shape == (1,)
@@ -162,6 +176,14 @@ def test_decay_rate_is_the_slope_and_leaves_the_beginning_out():
     assert decay_rate(jnp.asarray(bent), first=1) != pytest.approx(-0.3, abs=0.1)
 
 
+def test_the_decay_rate_of_a_gradient_that_is_zero():
+    line = -0.3 * np.arange(1, 51)
+    gone = np.where(np.arange(1, 51) > 40, -np.inf, line)
+    np.testing.assert_allclose(decay_rate(jnp.asarray([line, gone])), [-0.3, -np.inf], rtol=1e-5)
+    early = np.where(np.arange(1, 51) < 5, -np.inf, line)  # left out of the fit
+    np.testing.assert_allclose(decay_rate(jnp.asarray(early)), -0.3, rtol=1e-5)
+
+
 @pytest.mark.parametrize("first", [0, 5, 9])
 def test_decay_rate_needs_two_lags(first):
     with pytest.raises(ValueError, match=f"lag {first} on"):
@@ -173,7 +195,11 @@ def test_sizes_of_a_matrix():
     assert spectral_radius(shear) == pytest.approx(0.5)
     assert spectral_radius(np.stack([shear, 2 * shear])) == pytest.approx([0.5, 1.0])
     assert largest_singular_value(jnp.asarray(shear)) == pytest.approx(np.linalg.norm(shear, 2), rel=1e-5)
-    assert rms_singular_value(jnp.diag(jnp.array([1.0, 7.0]))) == pytest.approx(5.0)
+    matrix = jnp.diag(jnp.array([1.0, 7.0]))
+    assert rms_singular_value(matrix) == pytest.approx(5.0)
+    assert rms_singular_value(jnp.stack([matrix, 2 * matrix])) == pytest.approx([5.0, 10.0])
+    with pytest.raises(ValueError, match=r"square matrix, got shape \(2, 3\)"):
+        rms_singular_value(jnp.ones((2, 3)))
     np.testing.assert_allclose(tanh_slope(jnp.tanh(0.7)), jax.grad(jnp.tanh)(0.7), rtol=1e-5)
 
 

@@ -55,6 +55,11 @@ def test_an_unknown_architecture_is_refused():
         scaling.layer("convolution", 8)
 
 
+@pytest.mark.parametrize(("width", "heads"), [(8, 1), (64, 1), (128, 2), (200, 2), (320, 5), (262, 2), (1024, 16)])
+def test_attention_gets_as_many_heads_as_divide_its_width(width, heads):
+    assert scaling.layer("attention", width).num_heads == heads
+
+
 def test_past_twice_the_width_attention_does_more_work():
     """Per position: 16 width^2 for the LSTM, 8 width^2 + 4 T width for attention, and twice that for the gradients."""
     width = 64
@@ -123,6 +128,20 @@ def test_one_measurement_is_refused():
         fit_time_model([1.0], [1.0], [1.0])
 
 
+@pytest.mark.parametrize("wrong", [0.0, -1.0, np.inf, np.nan])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_measurements_that_are_no_amounts_are_refused(place, wrong):
+    columns = [[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]]
+    columns[place][1] = wrong
+    with pytest.raises(ValueError, match="must be positive and finite"):
+        fit_time_model(*columns)
+
+
+def test_columns_of_different_lengths_are_refused():
+    with pytest.raises(ValueError, match="equally long"):
+        fit_time_model([1.0], [1.0, 2.0], [1.0, 2.0])
+
+
 def test_at_half_parallelism_half_the_time_is_waiting():
     model = TimeModel(alpha=1e-6, beta=1e11)
     span = 1000
@@ -178,6 +197,44 @@ def test_hoisting_compares_inside_with_before():
     table = scaling.hoisting(SIZES[:1], repeats=2)
     assert rows(table) == 1
     assert ordered(table["ratio_low"], table["ratio"], table["ratio_high"])
+
+
+def fake_clock(**samples):
+    """Stands in for `time_side_by_side`: these samples, by the contestants' names."""
+
+    def clock(contestants, **options):
+        assert set(contestants) == set(samples)
+        return {name: Timing(0.0, times, run=0) for name, times in samples.items()}
+
+    return clock
+
+
+def test_the_ratio_of_a_chain_is_chain_over_product(monkeypatch):
+    monkeypatch.setattr(scaling, "time_side_by_side", fake_clock(chain=(6.0, 6.0, 8.0), product=(2.0, 3.0, 2.0)))
+    table = scaling.chain_against_product([2], batch=2, width=4)
+    assert (table["chain"], table["product"]) == ([6.0], [2.0])
+    assert (table["ratio_low"], table["ratio"], table["ratio_high"]) == ([2.5], [3.0], [3.5])  # of 2, 3 and 4
+
+
+def test_the_ratio_of_hoisting_is_inside_over_before(monkeypatch):
+    monkeypatch.setattr(scaling, "time_side_by_side", fake_clock(inside=(6.0, 6.0, 8.0), before=(2.0, 3.0, 2.0)))
+    table = scaling.hoisting(SIZES[:1])
+    assert (table["inside"], table["before"]) == ([6.0], [2.0])
+    assert (table["ratio_low"], table["ratio"], table["ratio_high"]) == ([2.5], [3.0], [3.5])
+
+
+def test_hoisting_takes_the_projection_out_of_the_loop(monkeypatch):
+    outside = {}
+
+    def clock(contestants, **options):
+        for name, (fn, args) in contestants.items():
+            primitives = [equation.primitive.name for equation in jax.make_jaxpr(fn)(*args).eqns]
+            outside[name] = primitives[: primitives.index("scan")].count("dot_general")
+        return {name: Timing(0.0, (1.0,), run=0) for name in contestants}
+
+    monkeypatch.setattr(scaling, "time_side_by_side", clock)
+    scaling.hoisting(SIZES[:1])
+    assert outside == {"inside": 0, "before": 1}
 
 
 @pytest.mark.parametrize("scale", ["quick", "full"])

@@ -23,7 +23,7 @@ def test_more_trials_say_more():
     assert np.all(np.diff(high - low) < 0)
 
 
-@pytest.mark.parametrize(("successes", "trials"), [(-1, 5), (6, 5), (0, 0)])
+@pytest.mark.parametrize(("successes", "trials"), [(-1, 5), (6, 5), (0, 0), (np.nan, 5), (2, np.nan), (2.5, 5)])
 def test_impossible_counts_are_refused(successes, trials):
     with pytest.raises(ValueError, match="0 <= successes <= trials"):
         wilson_interval(successes, trials)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from whyattention.exercises.answers import given
 from whyattention.recurrent import TanhCell, unroll
 
 
@@ -24,7 +25,7 @@ def check_leaky(leaky: Callable) -> None:
     states = [state]
     for x in xs:
         states.append((1 - rate) * states[-1] + rate * x)
-    answer = leaky(xs, state, rate)
+    answer = given(leaky(xs, state, rate))
     assert not isinstance(answer, tuple), (
         "scan returns (last state, outputs of all steps); which of the two was asked for?"
     )
@@ -52,8 +53,9 @@ def check_backwards(backwards: Callable) -> None:
     Raises AssertionError with a hint if it does not.
     """
     cell, xs = TanhCell(3, 4, rngs=nnx.Rngs(0)), jax.random.normal(jax.random.key(1), (6, 3))
+    cell.bias[...] = jax.random.normal(jax.random.key(3), (4,))
     read = unroll(cell, xs[::-1])[1]
-    answer = backwards(cell, xs)
+    answer = given(backwards(cell, xs))
     assert not isinstance(answer, tuple), "hand out the outputs alone, without the final state"
     assert not _same(answer, read), "the reading is right, but row 0 belongs to the last input: turn the outputs round"
     assert not _same(answer, unroll(cell, xs)[1]), "that still reads from the first input to the last"
@@ -72,7 +74,7 @@ def check_bits(bits: Callable) -> None:
     logits, targets = 2 * jax.random.normal(jax.random.key(2), (7, 5)), jnp.array([0, 3, 3, 1, 4, 2, 0])
     nats = -jax.nn.log_softmax(logits)[jnp.arange(7), targets]
     expected = jnp.mean(nats) / jnp.log(2)
-    answer = bits(logits, targets)
+    answer = given(bits(logits, targets))
     assert not _same(answer, jnp.mean(nats)), "that is in nats, the unit of the natural logarithm; one bit is ln 2 nats"
     assert not _same(answer, jnp.sum(nats) / jnp.log(2)), "that is the sum; per character means the mean"
     assert not _same(answer, jnp.exp(jnp.mean(nats))), "that is the perplexity, which is 2 to the power of the bits"
@@ -98,7 +100,7 @@ def check_lift(lift: Callable) -> None:
         return scale * jnp.cumsum(xs, axis=0)
 
     expected = params[:, None, None, None] * jnp.cumsum(batch, axis=1)
-    answer = lift(function)(params, batch)
+    answer = given(given(lift(function))(params, batch))
     assert np.ndim(answer) != 3, (
         "model i met sequence i only; the batch must not be mapped together with the seeds (in_axes)"
     )

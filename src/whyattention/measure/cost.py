@@ -45,7 +45,7 @@ ELEMENTWISE = frozenset(
 )
 MOVES_DATA = frozenset(
     """bitcast_convert_type broadcast_in_dim complex concatenate convert_element_type copy
-    debug_callback debug_print device_put dynamic_slice dynamic_update_slice empty gather imag iota
+    debug_callback debug_print device_put dynamic_slice dynamic_update_slice empty empty2 gather imag iota
     name optimization_barrier pad pvary real reduce_precision reshape rev scatter
     sharding_constraint slice split squeeze stack stop_gradient tile transpose unstack""".split()
 )
@@ -181,6 +181,8 @@ def _count(eqn: JaxprEqn) -> tuple[int, int]:
     """Work and span of one primitive."""
     name = eqn.primitive.name
     size_in, size_out = (math.prod(atoms[0].aval.shape) if atoms else 0 for atoms in (eqn.invars, eqn.outvars))
+    if name == "scatter" and eqn.params.get("update_jaxpr") is not None:
+        raise ValueError("work_and_span has no count for a scatter with a function, as in x.at[i].apply(f)")
     if name in MOVES_DATA or size_out == 0:
         return 0, 0
     if name in ELEMENTWISE:

@@ -29,12 +29,15 @@ def spectral_radius(matrix: Float[np.ndarray, "n n"]) -> float:
     return np.abs(np.linalg.eigvals(np.asarray(matrix))).max(axis=-1)
 
 
-def rms_singular_value(matrix: Float[Array, "n n"]) -> Float[Array, ""]:
+def rms_singular_value(matrix: Float[Array, "*axes n n"]) -> Float[Array, "*axes"]:
     """The factor by which a square `matrix` lengthens a vector of random direction, in root mean square.
 
-    sqrt(mean of the squared singular values) = Frobenius norm / sqrt(n).
+    sqrt(mean of the squared singular values) = Frobenius norm / sqrt(n). Leading axes are allowed and kept. Raises
+    ValueError if the matrix is not square.
     """
-    return jnp.linalg.norm(matrix) / jnp.sqrt(matrix.shape[-1])
+    if matrix.ndim < 2 or matrix.shape[-2] != matrix.shape[-1]:
+        raise ValueError(f"expected a square matrix, got shape {matrix.shape}")
+    return jnp.linalg.norm(matrix, axis=(-2, -1)) / jnp.sqrt(matrix.shape[-1])
 
 
 def tanh_slope(states: Float[Array, "*axes"]) -> Float[Array, "*axes"]:
@@ -52,7 +55,8 @@ def jacobian_log_norms(
 
     s_t is the state after step t of `unroll(cell, xs, state)`. `part` picks from a state what is differentiated and
     what it is differentiated by: `lambda state: state[1]` gives |d c_T / d c_{T-k}| of an LSTM, every way through its
-    hidden vector included. Entry k - 1 belongs to lag k. A gradient that is exactly zero gives -inf.
+    hidden vector included. Entry k - 1 belongs to lag k. A gradient that is exactly zero gives -inf; so does one that
+    only saturated units pass on, since tanh' of a state that float32 rounds to 1 or -1 counts as zero.
 
     The product is formed row by row with the vector-Jacobian product of `cell.step` (Pascanu et al. 2013, equation 5),
     is divided by its Frobenius norm after each factor, and gives its spectral norm as the root of the largest
@@ -68,9 +72,9 @@ def jacobian_log_norms(
         (product,) = jax.vmap(pull_back)(product)
         product, log_norm = _normalised(product)
         log_scale = log_scale + log_norm
-        block = product[:, chosen]
+        block, log_block = _normalised(product[:, chosen])
         largest = jnp.linalg.eigvalsh(block @ block.T)[-1]
-        return (product, log_scale), log_scale + jnp.log(jnp.maximum(largest, 0)) / 2
+        return (product, log_scale), log_scale + log_block + jnp.log(jnp.maximum(largest, 0)) / 2
 
     rows = jnp.eye(start.size)[chosen]
     flat_states = jax.vmap(lambda state: ravel_pytree(state)[0])(states)
@@ -100,12 +104,12 @@ def gradient_by_position(
         _, pull_back = jax.vjp(lambda state, x: cell(state, x)[0], *before)
         to_state, to_input = pull_back(restore(flat))
         flat, log_norm = _normalised(ravel_pytree(to_state)[0])
-        return (flat, log_scale + log_norm), log_scale + jnp.log(jnp.linalg.norm(to_input))
+        return (flat, log_scale + log_norm), log_scale + _normalised(to_input)[1]
 
     flat, log_norm = _normalised(flat)
     earlier = jax.tree.map(lambda array: array[:-1], (states, xs))
     _, log_norms = jax.lax.scan(back, (flat, log_norm), earlier, reverse=True)
-    return jnp.append(log_norms, jnp.log(jnp.linalg.norm(at_last_input)))
+    return jnp.append(log_norms, _normalised(at_last_input)[1])
 
 
 def decay_rate(log_norms: Float[Array, " time"], first: int | None = None) -> Float[Array, ""]:
@@ -113,21 +117,26 @@ def decay_rate(log_norms: Float[Array, " time"], first: int | None = None) -> Fl
 
     Negative where the gradient vanishes, positive where it explodes; exp(rate) is the factor per step. The line is
     fitted from lag `first` to the last one; by default the first fifth of the lags is left out, where the product has
-    not yet turned towards the directions that dominate a long one. Leading axes are allowed and kept. Raises
-    ValueError if fewer than two lags remain.
+    not yet turned towards the directions that dominate a long one. A log norm of -inf among them, a gradient of zero,
+    makes the rate -inf. Leading axes are allowed and kept. Raises ValueError if fewer than two lags remain.
     """
     time = log_norms.shape[-1]
     first = time // 5 + 1 if first is None else first
     if not 1 <= first <= time - 1:
         raise ValueError(f"a line from lag {first} on needs two lags or more, got log norms of {time} lags")
     lags = jnp.arange(first, time + 1) - (first + time) / 2
-    return log_norms[..., first - 1 :] @ lags / jnp.sum(lags**2)
+    fitted = jnp.asarray(log_norms)[..., first - 1 :]
+    zero = jnp.isneginf(fitted)
+    slope = jnp.where(zero, 0, fitted) @ lags / jnp.sum(lags**2)
+    return jnp.where(zero.any(axis=-1), -jnp.inf, slope)
 
 
 def _normalised(array):
     """(array / its Frobenius norm, log of that norm); zeros stay zeros, with log norm -inf."""
+    largest = jnp.max(jnp.abs(array))  # divided out first: the squares of 1e-20 and of 1e20 are outside float32
+    array = array / jnp.where(largest > 0, largest, 1)
     norm = jnp.linalg.norm(array)
-    return array / jnp.where(norm > 0, norm, 1), jnp.log(norm)
+    return array / jnp.where(norm > 0, norm, 1), jnp.log(largest) + jnp.log(norm)
 
 
 def _trajectory(cell, xs, state):

@@ -47,12 +47,14 @@ PRODUCT_LENGTHS = {"quick": [16, 64, 256, 1024], "full": [16, 64, 256, 1024, 409
 def layer(architecture: str, width: int) -> nnx.Module:
     """A recurrent layer (LSTM) or a self-attention layer, from `width` features to `width` features.
 
-    Raises ValueError if `architecture` is neither "recurrence" nor "attention".
+    Attention has the largest number of heads that divides `width` and leaves each 64 features or more (one head below
+    that). Raises ValueError if `architecture` is neither "recurrence" nor "attention".
     """
     if architecture == "recurrence":
         return LSTMCell(width, width, rngs=nnx.Rngs(0))
     if architecture == "attention":
-        return MultiHeadAttention(width, max(width // HEAD_FEATURES, 1), rngs=nnx.Rngs(0))
+        heads = next(heads for heads in range(max(width // HEAD_FEATURES, 1), 0, -1) if width % heads == 0)
+        return MultiHeadAttention(width, heads, rngs=nnx.Rngs(0))
     raise ValueError(f'the architecture must be "recurrence" or "attention", got {architecture!r}')
 
 
@@ -185,9 +187,17 @@ def fit_time_model(work: Sequence[float], span: Sequence[float], seconds: Sequen
     With n = alpha * beta the model is t = (work + n span) / beta: for a given n the best beta is a geometric mean, so n
     is found by looking at all of them, 0 and then 1 to 10^12 in steps of 1 %.
 
-    Raises ValueError if there are fewer than two measurements.
+    Raises ValueError if there are fewer than two measurements, or unless the three are equally long and hold positive
+    finite numbers.
     """
     work, span, seconds = (np.asarray(values, float) for values in (work, span, seconds))
+    if not work.shape == span.shape == seconds.shape or work.ndim != 1:
+        raise ValueError(
+            f"work, span and seconds must be equally long, got shapes {work.shape}, {span.shape}, {seconds.shape}"
+        )
+    for name, values in (("work", work), ("span", span), ("seconds", seconds)):
+        if not np.all((values > 0) & np.isfinite(values)):
+            raise ValueError(f"{name} must be positive and finite, got {values}")
     if len(seconds) < 2:
         raise ValueError(f"two numbers need at least two measurements, got {len(seconds)}")
     candidates = np.concatenate([[0.0], np.geomspace(1, 1e12, 2778)])
