@@ -48,12 +48,15 @@ def test_scan_equals_the_python_loop(make, time, features, hidden):
 @pytest.mark.parametrize("make", CELLS)
 def test_equals_flax_outputs_and_gradients(make):
     cell = make(3, 5, rngs=nnx.Rngs(2))
+    cell.bias[...] = jax.random.normal(jax.random.key(3), cell.bias.shape)
     layer, xs = flax_layer(cell), sequence()
     np.testing.assert_allclose(unroll(cell, xs)[1], layer(xs[None])[0], atol=1e-6)
     ours = nnx.grad(lambda cell: jnp.sum(unroll(cell, xs)[1] ** 2))(cell)
     theirs = nnx.grad(lambda layer: jnp.sum(layer(xs[None]) ** 2))(layer).cell
     np.testing.assert_allclose(ours.kernel[...], theirs.dense_i.kernel[...], atol=1e-5)
     np.testing.assert_allclose(ours.recurrent_kernel[...], theirs.dense_h.kernel[...], atol=1e-5)
+    with_bias = theirs.dense_h if make is LSTMCell else theirs.dense_i
+    np.testing.assert_allclose(ours.bias[...], with_bias.bias[...], atol=1e-5)
 
 
 @pytest.mark.parametrize("make", CELLS)
@@ -111,6 +114,7 @@ def test_a_state_carried_over_a_cut_changes_nothing():
 def test_forget_bias_is_in_the_forget_gate_alone():
     bias = LSTMCell(3, 2, rngs=nnx.Rngs(0), forget_bias=3.0).bias[...]
     np.testing.assert_array_equal(bias, [0, 0, 3, 3, 0, 0, 0, 0])
+    np.testing.assert_array_equal(LSTMCell(3, 2, rngs=nnx.Rngs(0)).bias[...], [0, 0, 1, 1, 0, 0, 0, 0])
 
 
 def test_chrono_bias_spreads_time_constants_up_to_the_longest_lag():
