@@ -94,7 +94,10 @@ def test_gradient_reaches_every_parameter():
         (lambda q, k, v: dot_product_attention(q, k[:0], v[:0]), r"a key.*\(0, 4\)"),
         (lambda q, k, v: MultiHeadAttention(8, 2, rngs=nnx.Rngs(0))(jnp.zeros((0, 8))), r"got shape \(0, 8\)"),
         (lambda q, k, v: MultiHeadAttention(8, 3, rngs=nnx.Rngs(0)), "3 heads for 8 features"),
-        (lambda q, k, v: MultiHeadAttention(8, 2, rngs=nnx.Rngs(0))(q), r"\[time, 8\] with a time step, got shape \(5, 4\)"),
+        (
+            lambda q, k, v: MultiHeadAttention(8, 2, rngs=nnx.Rngs(0))(q),
+            r"\[time, 8\] with a time step, got shape \(5, 4\)",
+        ),
     ],
 )
 def test_wrong_shapes_are_named(call, words):
