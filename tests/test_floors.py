@@ -18,6 +18,7 @@ FLOORS = {
     "training": 1,
     "figures": 1,
     "claims": 1,
+    "published": 1,
     "language_model": 2,
     "regression": 2,
     "seq2seq": 2,
