@@ -5,7 +5,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
+from exercise_cases import accepts, refuses
 
 from whyattention.exercises.gradients import check_clip, check_forecast, check_keeper, check_log_norm, check_shear
 from whyattention.measure.gradients import largest_singular_value, rms_singular_value, spectral_radius, tanh_slope
@@ -105,13 +105,5 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("check", "answer"), RIGHT)
-def test_right_answers_pass(check, answer, capsys):
-    check(answer)
-    assert capsys.readouterr().out.startswith("Correct: ")
-
-
-@pytest.mark.parametrize(("check", "answer", "hint"), WRONG)
-def test_wrong_answers_get_a_hint(check, answer, hint):
-    with pytest.raises(AssertionError, match=hint):
-        check(answer)
+test_right_answers_pass = accepts(RIGHT)
+test_wrong_answers_get_a_hint = refuses(WRONG)

@@ -5,7 +5,7 @@ from itertools import combinations
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
+from exercise_cases import accepts, refuses
 
 from whyattention.exercises.memory import (
     GATES,
@@ -90,13 +90,5 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("check", "answer"), RIGHT)
-def test_right_answers_pass(check, answer, capsys):
-    check(answer)
-    assert capsys.readouterr().out.startswith("Correct: ")
-
-
-@pytest.mark.parametrize(("check", "answer", "hint"), WRONG)
-def test_wrong_answers_get_a_hint(check, answer, hint):
-    with pytest.raises(AssertionError, match=hint):
-        check(answer)
+test_right_answers_pass = accepts(RIGHT)
+test_wrong_answers_get_a_hint = refuses(WRONG)

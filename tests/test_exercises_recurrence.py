@@ -2,7 +2,7 @@
 
 import jax
 import jax.numpy as jnp
-import pytest
+from exercise_cases import accepts, refuses
 
 from whyattention.exercises.recurrence import check_backwards, check_bits, check_leaky, check_lift
 from whyattention.recurrent import unroll
@@ -64,13 +64,5 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("check", "answer"), RIGHT)
-def test_right_answers_pass(check, answer, capsys):
-    check(answer)
-    assert capsys.readouterr().out.startswith("Correct: ")
-
-
-@pytest.mark.parametrize(("check", "answer", "hint"), WRONG)
-def test_wrong_answers_get_a_hint(check, answer, hint):
-    with pytest.raises(AssertionError, match=hint):
-        check(answer)
+test_right_answers_pass = accepts(RIGHT)
+test_wrong_answers_get_a_hint = refuses(WRONG)
