@@ -71,7 +71,7 @@ def fit(
     graphdef, params, rest = nnx.split(model, nnx.Param, ...)
     run = partial(_run_chunk, graphdef, task, optimizer)
     watch = partial(_evaluate, graphdef, evaluate)
-    state = (params, rest, _start(optimizer, params), key)
+    state = (params, rest, optimizer.init(params), key)
     state, history = _train(run, watch, state, steps, chunk, evaluate, stop_when)
     return nnx.merge(graphdef, state[0], state[1]), history
 
@@ -97,12 +97,14 @@ def fit_seeds(
         raise ValueError(f"seeds must be at least 1, got {seeds}")
     model_key, data_key = jax.random.split(key)
 
+    @jax.jit  # one program instead of dozens, one for each kind of array that a model begins with
+    @jax.vmap
     def initialise(key):
-        return nnx.split(make_model(nnx.Rngs(key)), nnx.Param, ...)[1:]
+        _, params, rest = nnx.split(make_model(nnx.Rngs(key)), nnx.Param, ...)
+        return params, rest, optimizer.init(params)
 
     graphdef = nnx.graphdef(nnx.eval_shape(lambda: make_model(nnx.Rngs(0))))
-    params, rest = jax.vmap(initialise)(jax.random.split(model_key, seeds))
-    opt_state = jax.vmap(partial(_start, optimizer))(params)
+    params, rest, opt_state = initialise(jax.random.split(model_key, seeds))
     run = partial(_run_chunk_of_seeds, graphdef, task, optimizer)
     watch = partial(_evaluate_seeds, graphdef, evaluate)
     state = (params, rest, opt_state, jax.random.split(data_key, seeds))
@@ -143,10 +145,6 @@ def closest_width(make_model: Callable[[int], nnx.Module], parameters: int, widt
 
     above = bisect.bisect_left(widths, parameters, key=count)
     return min(widths[max(above - 1, 0) : above + 1], key=lambda width: abs(count(width) - parameters))
-
-
-def _start(optimizer, params):
-    return optimizer.init(params)
 
 
 def _updates(graphdef, task, optimizer, length, state):
