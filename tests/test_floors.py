@@ -16,6 +16,7 @@ FLOORS = {
     "attention": 1,
     "tasks": 1,
     "training": 1,
+    "decoding": 1,
     "figures": 1,
     "claims": 1,
     "published": 1,

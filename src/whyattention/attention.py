@@ -3,7 +3,9 @@
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
+
+PADDING = 0
 
 lecun_normal = nnx.initializers.lecun_normal()
 
@@ -15,6 +17,15 @@ def causal_mask(length: int) -> Bool[Array, "query key"]:
     [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
     """
     return jnp.tril(jnp.ones((length, length), dtype=bool))
+
+
+def padding_mask(tokens: Int[Array, "*axes time"]) -> Bool[Array, "*axes time"]:
+    """True where there is a real token.
+
+    >>> padding_mask(jnp.array([5, 4, 2, 0, 0])).astype(int).tolist()
+    [1, 1, 1, 0, 0]
+    """
+    return tokens != PADDING
 
 
 def sinusoidal_positions(length: int, features: int) -> Float[Array, "length features"]:
@@ -55,9 +66,75 @@ def dot_product_attention(
         raise ValueError(f"mask must have shape [query, key] = {scores.shape}, got {mask.shape}")
     if mask.dtype != bool:  # a float mask that is added to scores elsewhere would mean the opposite here
         raise ValueError(f"mask must be boolean, True where a query may look, got dtype {mask.dtype}")
+    return _masked_softmax(scores, mask) @ value
+
+
+def _masked_softmax(scores, mask):
+    """softmax over the last axis where `mask` is true, zero elsewhere; all zeros where it is true nowhere."""
     scores = jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
-    weights = jnp.where(mask, jax.nn.softmax(scores, axis=-1), 0.0)
-    return weights @ value
+    return jnp.where(mask, jax.nn.softmax(scores, axis=-1), 0.0)
+
+
+class AdditiveAttention(nnx.Module):
+    """Attention whose score is a small network (Bahdanau et al. 2014, section 3.1 and appendix A.1.2).
+
+        e_j = v^T tanh(W_a s + U_a h_j)    alpha_j = exp(e_j) / sum_k exp(e_k)    c = sum_j alpha_j h_j
+
+    for the query s, the decoder's state, and the keys h_j, the encoder's annotations. Parameters: `query_kernel` W_a
+    `[query_features, hidden_size]`, `key_kernel` U_a `[key_features, hidden_size]`, `score` v `[hidden_size]`; no
+    biases, as in the paper. U_a h_j is the same for every query, so `project` computes it once per sentence.
+    """
+
+    def __init__(self, query_features: int, key_features: int, hidden_size: int, *, rngs: nnx.Rngs):
+        if min(query_features, key_features, hidden_size) < 1:
+            raise ValueError(f"sizes must be at least 1, got {query_features}, {key_features} and {hidden_size}")
+        self.query_kernel = nnx.Param(lecun_normal(rngs.params(), (query_features, hidden_size)))
+        self.key_kernel = nnx.Param(lecun_normal(rngs.params(), (key_features, hidden_size)))
+        self.score = nnx.Param(lecun_normal(rngs.params(), (hidden_size, 1))[:, 0])
+
+    def project(self, keys: Float[Array, "key features"]) -> Float[Array, "key hidden"]:
+        """U_a h_j for every key. Raises ValueError if `keys` is not `[key, key_features]`."""
+        features = self.key_kernel.shape[0]
+        if keys.ndim != 2 or keys.shape[1] != features:
+            raise ValueError(f"keys must be [key, {features}], got shape {keys.shape}")
+        return keys @ self.key_kernel[...]
+
+    def weights(
+        self,
+        query: Float[Array, " features"],
+        projected: Float[Array, "key hidden"],
+        mask: Bool[Array, " key"] | None = None,
+    ) -> Float[Array, " key"]:
+        """alpha_j for one query and the keys that `project` made.
+
+        `mask` is True at the keys that may be looked at; the weights sum to 1 over them, and are all zero where there
+        is none. Raises ValueError if sizes do not fit or the mask is not boolean.
+        """
+        features = self.query_kernel.shape[0]
+        if query.shape != (features,):
+            raise ValueError(
+                f"AdditiveAttention expects one query of shape ({features},), got {query.shape}; "
+                "for several use jax.vmap"
+            )
+        if projected.ndim != 2 or projected.shape[1] != self.score.shape[0] or projected.shape[0] == 0:
+            raise ValueError(f"projected keys must be [key, {self.score.shape[0]}], got shape {projected.shape}")
+        mask = jnp.ones(projected.shape[0], dtype=bool) if mask is None else mask
+        if mask.shape != projected.shape[:1] or mask.dtype != bool:
+            raise ValueError(f"mask must be boolean, of shape {projected.shape[:1]}, got {mask.dtype} {mask.shape}")
+        return _masked_softmax(jnp.tanh(query @ self.query_kernel[...] + projected) @ self.score[...], mask)
+
+    def __call__(
+        self,
+        query: Float[Array, " features"],
+        keys: Float[Array, "key features"],
+        values: Float[Array, "key values"] | None = None,
+        mask: Bool[Array, " key"] | None = None,
+    ) -> Float[Array, " values"]:
+        """The context c: the mean of `values`, or of the keys themselves, weighted by alpha."""
+        values = keys if values is None else values
+        if values.ndim != 2 or values.shape[0] != keys.shape[0]:
+            raise ValueError(f"there must be one value per key, got {values.shape} values for {keys.shape} keys")
+        return self.weights(query, self.project(keys), mask) @ values
 
 
 class MultiHeadAttention(nnx.Module):

@@ -1,0 +1,172 @@
+"""Decoding: greedy is the argmax of every step, a beam of 1 is greedy, a beam wide enough finds the best of all."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from whyattention import decoding
+from whyattention.decoding import beam_search, greedy_decode
+from whyattention.seq2seq import Seq2Seq
+from whyattention.tasks import vocabulary
+from whyattention.tasks.translation import shift_right
+
+END, LENGTH = vocabulary.END, 4
+SOURCES = jnp.array([[4, 5, 2, 0], [5, 4, 5, 2], [2, 0, 0, 0], [0, 0, 0, 0]])
+
+
+def translator(target_vocabulary=6, seed=0, sharp=3.0):
+    """An untrained translator, made surer of itself than its initial weights are, so that sentences differ."""
+    model = Seq2Seq(6, target_vocabulary, 8, embed_features=8, attention=True, rngs=nnx.Rngs(seed))
+    for linear in (model.deep_output, model.output, model.first_state):
+        linear.kernel[...] = sharp * linear.kernel[...]
+    return model
+
+
+@pytest.fixture(scope="module")
+def model():
+    return translator()
+
+
+@pytest.fixture(scope="module")
+def greedy(model):
+    return np.asarray(jax.jit(jax.vmap(lambda source: greedy_decode(model, source, 8)))(SOURCES))
+
+
+class Scripted:
+    """Says the words of its source, one a step: shows what decoding does without any weights."""
+
+    def encode(self, source):
+        return source
+
+    def start(self, memory):
+        return jnp.int32(0)
+
+    def step(self, memory, state, token):
+        return state + 1, jnp.log(0.1 + 100.0 * jax.nn.one_hot(memory[state], 9))
+
+
+def test_the_reserved_tokens_are_the_tasks():
+    assert (decoding.PADDING, decoding.BEGIN, decoding.END) == (vocabulary.PADDING, vocabulary.BEGIN, vocabulary.END)
+
+
+def test_greedy_is_the_argmax_of_the_teacher_forced_logits_on_its_own_output(model, greedy):
+    logits = np.array(jax.jit(jax.vmap(model))(SOURCES, shift_right(jnp.asarray(greedy))))
+    logits[..., [vocabulary.PADDING, vocabulary.BEGIN]] = -np.inf
+    for wanted, tokens in zip(logits.argmax(axis=-1), greedy, strict=True):
+        length = [*tokens, END].index(END) + 1
+        np.testing.assert_array_equal(wanted[:length], tokens[:length])
+        np.testing.assert_array_equal(tokens[length:], 0)
+
+
+def test_a_sentence_alone_is_decoded_as_in_a_batch(model, greedy):
+    assert len(np.unique(greedy, axis=0)) > 1
+    alone = jax.jit(lambda source: greedy_decode(model, source, 8))
+    np.testing.assert_array_equal(alone(SOURCES[0, :3]), greedy[0])
+
+
+@pytest.mark.parametrize("decode", [greedy_decode, lambda *arguments: beam_search(*arguments, 2)[0]])
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ([5, 6, END, 7, 7, 7], [5, 6, END, 0, 0, 0]),
+        ([END, 5, 5, 5, 5, 5], [END, 0, 0, 0, 0, 0]),
+        ([5, 6, 7, 8, 5, 6], [5, 6, 7, 8, 5, 6]),
+    ],
+)
+def test_after_the_end_there_is_padding_and_what_does_not_end_is_cut(decode, script, expected):
+    np.testing.assert_array_equal(decode(Scripted(), jnp.array(script), 6), expected)
+
+
+def test_padding_and_begin_are_never_said():
+    class Mumbles(Scripted):
+        def step(self, memory, state, token):
+            return state, jnp.array([0.5, 0.3, -9.0, -9.0, 0.2])
+
+    for tokens in (greedy_decode(Mumbles(), jnp.array([2]), 3), beam_search(Mumbles(), jnp.array([2]), 3, 2)[0]):
+        np.testing.assert_array_equal(tokens, [4, 4, 4])
+
+
+def test_decoding_ends_with_the_longest_sentence_of_a_batch():
+    """And not after `max_length` steps: those would read past the end of the script, and say its last word again."""
+
+    class Counting(Scripted):
+        def step(self, memory, state, token):
+            jax.debug.callback(lambda state: steps.append(int(state)), state)
+            return super().step(memory, state, token)
+
+    steps = []
+    batch = jnp.array([[5, END, 0, 0], [5, 6, END, 0], [END, 0, 0, 0]])
+    jax.block_until_ready(jax.jit(jax.vmap(lambda source: greedy_decode(Counting(), source, 100)))(batch))
+    jax.effects_barrier()
+    assert max(steps) == 2
+
+
+@pytest.mark.parametrize("length_penalty", [0.0, 1.0])
+def test_a_beam_of_one_is_greedy(model, greedy, length_penalty):
+    tokens, log_p = jax.jit(jax.vmap(lambda source: beam_search(model, source, 8, 1, length_penalty)))(SOURCES)
+    np.testing.assert_array_equal(tokens, greedy)
+    np.testing.assert_allclose(log_p[0], log_probability(model, SOURCES[0], greedy[0]), atol=1e-5)
+
+
+def log_probability(model, source, tokens):
+    log_p = jax.nn.log_softmax(model(source, shift_right(jnp.asarray(tokens))))
+    return jnp.sum(jnp.where(tokens != 0, log_p[jnp.arange(len(tokens)), tokens], 0))
+
+
+def all_sentences():
+    """Every row of up to LENGTH sayable words, ended or cut."""
+    rows = []
+    for row in itertools.product(range(2, 6), repeat=LENGTH):
+        length = [*row, END].index(END) + 1
+        if not any(row[length:]) or set(row[length:]) <= {END}:
+            rows.append([token if position < length else 0 for position, token in enumerate(row)])
+    return np.unique(np.array(rows), axis=0)
+
+
+@pytest.mark.parametrize("length_penalty", [0.0, 0.6, 3.0])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_beam_wide_enough_finds_the_best_of_all_sentences(length_penalty, seed):
+    model, source, sentences = translator(seed=seed), SOURCES[0], all_sentences()
+    log_p = np.asarray(jax.jit(jax.vmap(lambda tokens: log_probability(model, source, tokens)))(sentences))
+    scores = log_p / ((5 + (sentences != 0).sum(axis=1)) / 6) ** length_penalty
+    tokens, found = beam_search(model, source, LENGTH, len(sentences), length_penalty)
+    np.testing.assert_array_equal(tokens, sentences[scores.argmax()])
+    np.testing.assert_allclose(found, log_p[scores.argmax()], atol=1e-5)
+
+
+def test_a_wider_beam_finds_what_greedy_misses():
+    class Garden(Scripted):
+        """The likelier first word, 4, leads to four words alike; after 5 the end is nearly certain."""
+
+        def step(self, memory, state, token):
+            first = jnp.array([0, 0, 0, 0, 0.6, 0.4, 0, 0])
+            after_4, after_5 = (
+                jnp.array([0, 0, 0, 0, 0.25, 0.25, 0.25, 0.25]),
+                jnp.array([0, 0, 0.98, 0, 0.02, 0, 0, 0]),
+            )
+            probabilities = jnp.where(token == 1, first, jnp.where(token == 5, after_5, after_4))
+            return state, jnp.log(probabilities + 1e-9)
+
+    assert greedy_decode(Garden(), jnp.array([2]), 3)[0] == 4
+    tokens, log_p = beam_search(Garden(), jnp.array([2]), 3, 2)
+    np.testing.assert_array_equal(tokens, [5, END, 0])
+    np.testing.assert_allclose(log_p, np.log(0.4 * 0.98), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda model, source: greedy_decode(model, source, 0), "max_length must be at least 1, got 0"),
+        (lambda model, source: beam_search(model, source, 0, 1), "max_length must be at least 1, got 0"),
+        (lambda model, source: beam_search(model, source, 3, 0), "beam_size must be at least 1, got 0"),
+        (lambda model, source: beam_search(model, source, 3, 1, -0.5), "length_penalty must be at least 0, got -0.5"),
+        (lambda model, source: greedy_decode(model, SOURCES, 3), r"one sentence.*got shape \(4, 4\)"),
+    ],
+)
+def test_what_cannot_be_decoded_is_named(model, call, words):
+    with pytest.raises(ValueError, match=words):
+        call(model, SOURCES[0])
