@@ -1,9 +1,12 @@
 """The cells and their scan: equal to a loop and to Flax, alive in every parameter, strict about shapes."""
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from drawn import model_like, normal
 from flax import nnx
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,18 +15,35 @@ from whyattention.recurrent import GRUCell, LSTMCell, TanhCell, chrono_bias, unr
 
 CELLS = [TanhCell, GRUCell, LSTMCell]
 FLAX = {TanhCell: nnx.SimpleCell, GRUCell: nnx.GRUCell, LSTMCell: nnx.OptimizedLSTMCell}
+run = nnx.jit(unroll)
 
 
-def sequence(time=7, features=3, seed=1):
-    return jax.random.normal(jax.random.key(seed), (time, features))
+def cell_like(make, features=3, hidden=4, seed=0):
+    return model_like(lambda rngs: make(features, hidden, rngs=rngs), seed=seed)
 
 
-def loop(cell, xs):
-    state, outputs = cell.initial_state(), []
+def sequence(time=7, features=3, seed=1, scale=1.0):
+    return normal(time, features, seed=seed, scale=scale)
+
+
+def loop(cell, xs, state=None):
+    """The reference: (the states before the first step and after each, outputs at every step)."""
+    states, outputs = [cell.initial_state() if state is None else state], []
     for x in xs:
-        state, output = cell(state, x)
+        state, output = cell(states[-1], x)
+        states.append(state)
         outputs.append(output)
-    return state, jnp.stack(outputs)
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), jnp.stack(outputs)
+
+
+def at(states, time):
+    return jax.tree.map(lambda leaf: leaf[time], states)
+
+
+def assert_trees_close(ours, theirs, atol=1e-6):
+    assert jax.tree.structure(ours) == jax.tree.structure(theirs)
+    for left, right in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(left, right, atol=atol)
 
 
 def flax_layer(cell):
@@ -35,80 +55,89 @@ def flax_layer(cell):
     return nnx.RNN(theirs)
 
 
+@nnx.jit
+def scan_and_loop(cell, xs):
+    return unroll(cell, xs), loop(cell, xs)
+
+
 @pytest.mark.parametrize("make", CELLS)
-@settings(max_examples=5, deadline=None)
-@given(time=st.integers(1, 6), features=st.integers(1, 4), hidden=st.integers(1, 5))
-def test_scan_equals_the_python_loop(make, time, features, hidden):
-    cell = make(features, hidden, rngs=nnx.Rngs(time))
-    xs = sequence(time, features)
-    for ours, theirs in zip(jax.tree.leaves(unroll(cell, xs)), jax.tree.leaves(loop(cell, xs)), strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+@settings(max_examples=10, deadline=None)
+@given(
+    sizes=st.sampled_from([(1, 1, 1), (6, 3, 4)]), seed=st.integers(0, 2**31 - 1), scale=st.sampled_from([0.1, 1, 10])
+)
+def test_scan_equals_the_python_loop(make, sizes, seed, scale):
+    time, features, hidden = sizes
+    cell, xs = cell_like(make, features, hidden, seed), sequence(time, features, seed, scale)
+    (state, outputs), (states, expected) = scan_and_loop(cell, xs)
+    assert_trees_close((state, outputs), (at(states, -1), expected))
 
 
 @pytest.mark.parametrize("make", CELLS)
 def test_equals_flax_outputs_and_gradients(make):
-    cell = make(3, 5, rngs=nnx.Rngs(2))
-    cell.bias[...] = jax.random.normal(jax.random.key(3), cell.bias.shape)
-    layer, xs = flax_layer(cell), sequence()
-    np.testing.assert_allclose(unroll(cell, xs)[1], layer(xs[None])[0], atol=1e-6)
-    ours = nnx.grad(lambda cell: jnp.sum(unroll(cell, xs)[1] ** 2))(cell)
-    theirs = nnx.grad(lambda layer: jnp.sum(layer(xs[None]) ** 2))(layer).cell
-    np.testing.assert_allclose(ours.kernel[...], theirs.dense_i.kernel[...], atol=1e-5)
-    np.testing.assert_allclose(ours.recurrent_kernel[...], theirs.dense_h.kernel[...], atol=1e-5)
-    with_bias = theirs.dense_h if make is LSTMCell else theirs.dense_i
-    np.testing.assert_allclose(ours.bias[...], with_bias.bias[...], atol=1e-5)
+    cell, xs = cell_like(make), sequence()
+    graphdef, params = nnx.split(cell)
+
+    def with_gradients(layer):
+        def loss(params, xs):
+            outputs = layer(nnx.merge(graphdef, params), xs)
+            return jnp.sum(outputs**2), outputs
+
+        return jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True))(params, xs)
+
+    (_, outputs), gradients = with_gradients(lambda cell, xs: unroll(cell, xs)[1])
+    (_, expected), expected_gradients = with_gradients(lambda cell, xs: flax_layer(cell)(xs[None])[0])
+    np.testing.assert_allclose(outputs, expected, atol=1e-6)
+    assert_trees_close(gradients, expected_gradients, atol=1e-5)
+    assert all(jnp.any(gradient != 0) for gradient in jax.tree.leaves(gradients))
 
 
 @pytest.mark.parametrize("make", CELLS)
 def test_step_of_the_projection_is_the_cell(make):
-    cell = make(3, 5, rngs=nnx.Rngs(0))
-    x = sequence(1)[0]
-    for left, right in zip(
-        jax.tree.leaves(cell(cell.initial_state(), x)),
-        jax.tree.leaves(cell.step(cell.initial_state(), cell.project(x))),
-        strict=True,
-    ):
-        np.testing.assert_array_equal(left, right)
+    cell, x = cell_like(make), sequence()[0]
+    start = cell.initial_state()
+    assert_trees_close(cell(start, x), cell.step(start, cell.project(x)), atol=0)
 
 
 @pytest.mark.parametrize("make", CELLS)
 def test_gradient_reaches_every_parameter_and_the_first_input(make):
-    cell, xs = make(3, 5, rngs=nnx.Rngs(0)), sequence(20)
-    gradients = jax.tree.leaves(nnx.grad(lambda cell: jnp.sum(unroll(cell, xs)[1][-1]))(cell))
-    assert all(jnp.all(jnp.any(gradient != 0, axis=0)) for gradient in gradients)
-    assert jnp.all(jax.grad(lambda xs: jnp.sum(unroll(cell, xs)[1][-1]))(xs)[0] != 0)
+    @nnx.jit
+    def gradients(cell, xs):
+        return nnx.grad(lambda cell, xs: jnp.sum(unroll(cell, xs)[1][-1]), argnums=(0, 1))(cell, xs)
+
+    to_cell, to_xs = gradients(cell_like(make), sequence(20))
+    assert all(jnp.all(jnp.any(gradient != 0, axis=0)) for gradient in jax.tree.leaves(to_cell))
+    assert jnp.all(to_xs[0] != 0)
 
 
 @pytest.mark.parametrize("make", CELLS)
 def test_the_first_input_changes_the_last_state(make):
-    cell, xs = make(3, 5, rngs=nnx.Rngs(0)), sequence(10)
-    assert not jnp.array_equal(unroll(cell, xs)[1][-1], unroll(cell, xs.at[0].add(1.0))[1][-1])
+    cell, xs = cell_like(make), sequence()
+    assert not jnp.array_equal(run(cell, xs)[1][-1], run(cell, xs.at[0].add(1.0))[1][-1])
 
 
 @pytest.mark.parametrize("make", CELLS)
 def test_a_later_input_changes_nothing_before_it(make):
-    cell, xs = make(3, 5, rngs=nnx.Rngs(0)), sequence(10)
-    before, after = unroll(cell, xs)[1], unroll(cell, xs.at[6].add(1.0))[1]
-    np.testing.assert_array_equal(before[:6], after[:6])
-    assert not jnp.array_equal(before[6:], after[6:])
+    cell, xs = cell_like(make), sequence()
+    before, after = run(cell, xs)[1], run(cell, xs.at[5].add(1.0))[1]
+    np.testing.assert_array_equal(before[:5], after[:5])
+    assert not jnp.array_equal(before[5:], after[5:])
 
 
 @pytest.mark.parametrize("make", CELLS)
 def test_vmap_makes_a_batch_and_scan_runs_over_time(make):
-    cell = make(3, 5, rngs=nnx.Rngs(0))
-    batch = jax.random.normal(jax.random.key(0), (4, 6, 3))
-    outputs = jax.vmap(lambda xs: unroll(cell, xs)[1])(batch)
-    np.testing.assert_allclose(outputs, jnp.stack([unroll(cell, xs)[1] for xs in batch]), atol=1e-6)
+    cell, batch = cell_like(make), jnp.stack([sequence(seed=seed) for seed in range(4)])
+    outputs = jax.jit(jax.vmap(lambda xs: unroll(cell, xs)[1]))(batch)
+    np.testing.assert_allclose(outputs, jnp.stack([run(cell, xs)[1] for xs in batch]), atol=1e-6)
     jaxpr = jax.make_jaxpr(jax.vmap(lambda xs: unroll(cell, xs)[1]))(batch)
     scans = [equation for equation in jaxpr.eqns if equation.primitive.name == "scan"]
-    assert [scan.params["length"] for scan in scans] == [6]
+    assert [scan.params["length"] for scan in scans] == [7]
 
 
 def test_a_state_carried_over_a_cut_changes_nothing():
-    cell, xs = LSTMCell(3, 5, rngs=nnx.Rngs(0)), sequence(10)
-    state, first = unroll(cell, xs[:4])
-    _, second = unroll(cell, xs[4:], state)
-    np.testing.assert_allclose(jnp.concatenate([first, second]), unroll(cell, xs)[1], atol=1e-6)
+    cell, xs = cell_like(LSTMCell), sequence()
+    state, first = run(cell, xs[:4])
+    _, second = run(cell, xs[4:], state)
+    np.testing.assert_allclose(jnp.concatenate([first, second]), run(cell, xs)[1], atol=1e-6)
 
 
 def test_forget_bias_is_in_the_forget_gate_alone():
@@ -131,52 +160,59 @@ def test_a_lag_too_short_for_chrono_is_named():
         chrono_bias(3, 1, jax.random.key(0))
 
 
-@pytest.mark.parametrize("make", CELLS)
-@settings(max_examples=5, deadline=None)
-@given(real=st.integers(0, 5), padding=st.integers(0, 4), filler=st.sampled_from([0.0, 9.0, jnp.nan, jnp.inf]))
-def test_padding_never_changes_a_final_state(make, real, padding, filler):
-    cell, xs = make(3, 4, rngs=nnx.Rngs(0)), sequence(5)
+@cache
+def padded_and_reference(make, padding):
+    """The padded run of a cell, and the states and outputs that a Python loop goes through without the padding."""
+    cell = cell_like(make)
     start = jax.tree.map(lambda array: array + 0.5, cell.initial_state())
-    padded = jnp.concatenate([xs[:real], jnp.full((5 - real + padding, 3), filler)])
-    state, outputs = unroll(cell, padded, start, length=real)
-    expected = unroll(cell, xs[:real], start) if real else (start, jnp.zeros((0, 4)))
-    for ours, theirs in zip(jax.tree.leaves(state), jax.tree.leaves(expected[0]), strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-6)
-    np.testing.assert_allclose(outputs[:real], expected[1], atol=1e-6)
+    padded = jax.jit(lambda xs, length: unroll(cell, xs, start, length))
+    return padded, jnp.pad(sequence(5), ((0, padding), (0, 0))), jax.jit(lambda xs: loop(cell, xs, start))(sequence(5))
+
+
+@pytest.mark.parametrize("make", CELLS)
+@settings(max_examples=10, deadline=None)
+@given(
+    real=st.integers(0, 5),
+    padding=st.sampled_from([0, 3]),
+    filler=st.sampled_from([0.0, 9.0, float("nan"), float("inf")]),
+)
+def test_padding_never_changes_a_final_state(make, real, padding, filler):
+    padded, xs, (states, expected) = padded_and_reference(make, padding)
+    state, outputs = padded(jnp.where(jnp.arange(5 + padding)[:, None] < real, xs, filler), real)
+    assert_trees_close((state, outputs[:real]), (at(states, real), expected[:real]))
     np.testing.assert_array_equal(outputs[real:], 0)
 
 
 @pytest.mark.parametrize("make", CELLS)
 def test_padding_never_changes_a_gradient(make):
-    cell, xs = make(3, 4, rngs=nnx.Rngs(0)), sequence(5)
+    cell, xs = cell_like(make), sequence(5)
 
-    def gradients(xs, length):
+    @nnx.jit
+    def gradients(cell, xs, length):
         def loss(cell, xs):
             return sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(unroll(cell, xs, length=length)))
 
         return nnx.grad(loss, argnums=(0, 1))(cell, xs)
 
-    ours, ours_xs = gradients(jnp.concatenate([xs, jnp.full((3, 3), jnp.nan)]), 5)
-    theirs, theirs_xs = gradients(xs, None)
-    for left, right in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
-        np.testing.assert_allclose(left, right, atol=1e-5)
+    ours, ours_xs = gradients(cell, jnp.concatenate([xs, jnp.full((3, 3), jnp.nan)]), 5)
+    theirs, theirs_xs = gradients(cell, xs, None)
+    assert_trees_close(ours, theirs, atol=1e-5)
     np.testing.assert_allclose(ours_xs[:5], theirs_xs, atol=1e-5)
     np.testing.assert_array_equal(ours_xs[5:], 0)
 
 
 @pytest.mark.parametrize("make", CELLS)
 def test_a_batch_of_lengths_is_mapped_like_the_batch(make):
-    cell, batch = make(3, 4, rngs=nnx.Rngs(0)), jax.random.normal(jax.random.key(0), (3, 6, 3))
-    lengths = jnp.array([6, 0, 2])
+    cell, batch = cell_like(make), jnp.stack([sequence(seed=seed) for seed in range(3)])
+    lengths = jnp.array([7, 0, 2])
     states = jax.jit(jax.vmap(lambda xs, length: unroll(cell, xs, length=length)[0]))(batch, lengths)
-    wanted = [unroll(cell, batch[0])[0], cell.initial_state(), unroll(cell, batch[2, :2])[0]]
-    for ours, theirs in zip(jax.tree.leaves(states), zip(*map(jax.tree.leaves, wanted), strict=True), strict=True):
-        np.testing.assert_allclose(ours, jnp.stack(theirs), atol=1e-6)
+    wanted = jax.jit(jax.vmap(lambda xs, length: at(loop(cell, xs)[0], length)))(batch, lengths)
+    assert_trees_close(states, wanted)
 
 
 def test_lengths_without_vmap_are_named():
     with pytest.raises(ValueError, match=r"length must be one number, got shape \(2,\)"):
-        unroll(TanhCell(3, 5, rngs=nnx.Rngs(0)), sequence(), length=jnp.array([1, 2]))
+        unroll(TanhCell(3, 4, rngs=nnx.Rngs(0)), sequence(), length=jnp.array([1, 2]))
 
 
 @pytest.mark.parametrize("make", CELLS)
@@ -191,5 +227,5 @@ def test_lengths_without_vmap_are_named():
 )
 def test_wrong_shapes_are_named(make, shape, words):
     with pytest.raises(ValueError, match=words) as error:
-        unroll(make(3, 5, rngs=nnx.Rngs(0)), jnp.zeros(shape))
+        unroll(cell_like(make), jnp.zeros(shape))
     assert str(shape) in str(error.value)
