@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from drawn import model_like, normal
 from flax import nnx
 from jax.flatten_util import ravel_pytree
 
@@ -22,15 +23,27 @@ from whyattention.measure.gradients import (
 )
 from whyattention.recurrent import LSTMCell, TanhCell, unroll
 
+log_norms_of = nnx.jit(jacobian_log_norms, static_argnames="part")
+log_gradients_of = nnx.jit(gradient_by_position, static_argnums=1)
 
-def cell_with(recurrent_kernel, in_features=3):
-    cell = TanhCell(in_features, len(recurrent_kernel), rngs=nnx.Rngs(0))
-    cell.recurrent_kernel[...] = jnp.asarray(recurrent_kernel)
+
+def tanh_cell(hidden=4, recurrent_scale=0.5):
+    """A cell whose recurrent weights have a standard deviation of `recurrent_scale`."""
+    cell = model_like(lambda rngs: TanhCell(3, hidden, rngs=rngs))
+    cell.recurrent_kernel[...] *= recurrent_scale / 0.5
     return cell
 
 
-def inputs(time, features=3, scale=1.0, seed=0):
-    return scale * jax.random.normal(jax.random.key(seed), (time, features))
+def cell_with(recurrent_kernel):
+    """A cell with these recurrent weights and no bias: without input its state stays at zero."""
+    cell = tanh_cell(len(recurrent_kernel))
+    cell.bias[...] *= 0
+    cell.recurrent_kernel[...] = jnp.asarray(recurrent_kernel, dtype=jnp.float32)
+    return cell
+
+
+def inputs(time, scale=1.0, seed=0):
+    return normal(time, 3, scale=scale, seed=seed)
 
 
 def direct_tanh_log_norms(cell, xs):
@@ -50,117 +63,119 @@ def direct_tanh_log_norms(cell, xs):
 
 @pytest.mark.parametrize("scale", [0.5, 1.0, 2.0])
 def test_tanh_cell_equals_a_direct_product_in_float64(scale):
-    cell = TanhCell(3, 8, rngs=nnx.Rngs(0), recurrent_init=nnx.initializers.normal(scale / 8**0.5))
-    xs = inputs(40)
-    np.testing.assert_allclose(jacobian_log_norms(cell, xs), direct_tanh_log_norms(cell, xs), rtol=1e-4, atol=1e-4)
+    cell, xs = tanh_cell(8, scale / 8**0.5), inputs(40)
+    np.testing.assert_allclose(log_norms_of(cell, xs), direct_tanh_log_norms(cell, xs), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("part", [lambda state: state, lambda state: state[0], lambda state: state[1]])
-def test_lstm_equals_the_jacobian_of_the_whole_stretch(part):
-    cell, xs = LSTMCell(3, 4, rngs=nnx.Rngs(0)), inputs(6)
-    size = 4
+@pytest.fixture(scope="module")
+def stretches():
+    """An LSTM, six inputs, and the Jacobian of the last state by the state at each lag, over the whole stretch."""
+    cell, xs = model_like(lambda rngs: LSTMCell(3, 4, rngs=rngs)), inputs(6)
+    flat, restore = ravel_pytree(cell.initial_state())
 
-    def flat_step(flat, x):
-        return jnp.concatenate(cell((flat[:size], flat[size:]), x)[0])
+    def go(flat, xs):
+        for x in xs:
+            flat = ravel_pytree(cell(restore(flat), x)[0])[0]
+        return flat
 
-    chosen = jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(part((jnp.arange(4), jnp.arange(4, 8))))])
-    states = [jnp.zeros(2 * size)]
-    for x in xs:
-        states.append(flat_step(states[-1], x))
-    expected = []
-    for lag in range(1, len(xs) + 1):
+    def jacobians():
+        return [jax.jacobian(go)(go(flat, xs[:start]), xs[start:]) for start in reversed(range(len(xs)))]
 
-        def stretch(flat, lag=lag):
-            for x in xs[len(xs) - lag :]:
-                flat = flat_step(flat, x)
-            return flat
+    return cell, xs, jax.jit(jacobians)()
 
-        block = jax.jacobian(stretch)(states[len(xs) - lag])[chosen][:, chosen]
-        expected.append(jnp.log(jnp.linalg.norm(block, ord=2)))
-    np.testing.assert_allclose(jacobian_log_norms(cell, xs, part=part), jnp.stack(expected), rtol=1e-4, atol=1e-5)
+
+@pytest.mark.parametrize(
+    ("part", "chosen"),
+    [(lambda state: state, slice(8)), (lambda state: state[0], slice(4)), (lambda state: state[1], slice(4, 8))],
+)
+def test_lstm_equals_the_jacobian_of_the_whole_stretch(part, chosen, stretches):
+    cell, xs, jacobians = stretches
+    expected = [np.log(np.linalg.norm(jacobian[chosen, chosen], ord=2)) for jacobian in jacobians]
+    np.testing.assert_allclose(log_norms_of(cell, xs, part=part), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("scale", [1e-20, 1e-3, 0.9, 1.0, 1.1, 1e3, 1e19])
 def test_without_input_an_orthogonal_matrix_gives_its_scale_at_every_lag(scale):
     """The state stays at 0, tanh' is 1; 200 factors of 1e-3 or 1e3 are far outside float32, one of 1e19 squared is."""
-    cell = cell_with(nnx.initializers.orthogonal(scale)(jax.random.key(0), (16, 16)))
-    log_norms = jacobian_log_norms(cell, jnp.zeros((200, 3)))
+    orthogonal, _ = np.linalg.qr(normal(16, 16))
+    log_norms = log_norms_of(cell_with(scale * orthogonal), jnp.zeros((200, 3)))
     np.testing.assert_allclose(log_norms, np.arange(1, 201) * np.log(scale), rtol=1e-4, atol=1e-4)
 
 
 def test_a_nilpotent_matrix_forgets_exactly():
     """Its product grows and then is zero after n steps: -inf, and never NaN."""
-    cell = cell_with(3.0 * jnp.eye(4, k=1))
-    log_norms = np.asarray(jacobian_log_norms(cell, jnp.zeros((6, 3))))
+    log_norms = np.asarray(log_norms_of(cell_with(3.0 * np.eye(4, k=1)), jnp.zeros((6, 3))))
     np.testing.assert_allclose(log_norms[:3], np.arange(1, 4) * np.log(3), rtol=1e-5)
     assert (log_norms[3:] == -np.inf).all()
 
 
 def test_a_start_other_than_zero_counts():
     """From a saturated state, tanh(2) in every unit, the one Jacobian is tanh'(2) times the identity."""
-    log_norms = jacobian_log_norms(cell_with(jnp.eye(4)), jnp.zeros((1, 3)), jnp.full(4, 2.0))
+    log_norms = log_norms_of(cell_with(np.eye(4)), jnp.zeros((1, 3)), jnp.full(4, 2.0))
     np.testing.assert_allclose(log_norms, jnp.log(tanh_slope(jnp.tanh(2.0))), rtol=1e-5)
 
 
 @pytest.mark.parametrize("scale", [0.5, 0.9, 1.3])
 def test_no_gradient_exceeds_the_bound_of_pascanu(scale):
     """|d h_T / d h_{T-k}| <= sigma_max^k, since tanh' is never above 1 (Pascanu et al. 2013, section 2.1)."""
-    cell = TanhCell(3, 16, rngs=nnx.Rngs(1), recurrent_init=nnx.initializers.normal(scale / 4))
+    cell = tanh_cell(16, scale / 4)
     bound = np.arange(1, 61) * np.log(largest_singular_value(cell.recurrent_kernel[...]))
-    assert (jacobian_log_norms(cell, inputs(60)) <= bound + 1e-4).all()
+    assert (log_norms_of(cell, inputs(60)) <= bound + 1e-4).all()
 
 
 def test_it_runs_under_jit_and_vmap():
-    cell = TanhCell(3, 8, rngs=nnx.Rngs(0))
-    batch = jnp.stack([inputs(7, seed=seed) for seed in range(3)])
+    cell, batch = tanh_cell(), np.stack([inputs(6, seed=seed) for seed in range(3)])
     together = jax.jit(jax.vmap(partial(jacobian_log_norms, cell)))(batch)
-    alone = jnp.stack([jacobian_log_norms(cell, xs) for xs in batch])
+    alone = np.stack([log_norms_of(cell, xs) for xs in batch])
     np.testing.assert_allclose(together, alone, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("cell", [TanhCell(3, 8, rngs=nnx.Rngs(0)), LSTMCell(3, 8, rngs=nnx.Rngs(0))])
-def test_gradient_by_position_equals_autodiff(cell):
-    xs = inputs(12)
+@pytest.mark.parametrize("make", [TanhCell, LSTMCell])
+def test_gradient_by_position_equals_autodiff(make):
+    cell, xs = model_like(lambda rngs: make(3, 4, rngs=rngs)), inputs(12)
 
     def loss(y):
-        return jnp.sum(jnp.sin(y) * jnp.arange(8))
+        return jnp.sum(jnp.sin(y) * jnp.arange(4))
 
-    gradient = jax.grad(lambda xs: loss(unroll(cell, xs)[1][-1]))(xs)
-    expected = jnp.log(jnp.linalg.norm(gradient, axis=-1))
-    np.testing.assert_allclose(gradient_by_position(cell, loss, xs), expected, rtol=1e-4, atol=1e-4)
+    gradient = jax.jit(jax.grad(lambda xs: loss(unroll(cell, xs)[1][-1])))(xs)
+    expected = np.log(np.linalg.norm(gradient, axis=-1))
+    np.testing.assert_allclose(log_gradients_of(cell, loss, xs), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_gradient_by_position_goes_on_where_float32_ends():
-    cell, time = cell_with(0.5 * jnp.eye(4)), 400
-    xs = jnp.zeros((time, 3))
-    log_norms = np.asarray(gradient_by_position(cell, jnp.sum, xs))
-    gradient = jax.grad(lambda xs: jnp.sum(unroll(cell, xs)[1][-1]))(xs)
+    cell, xs = cell_with(0.5 * np.eye(4)), jnp.zeros((400, 3))
+    log_norms = np.asarray(log_gradients_of(cell, jnp.sum, xs))
+    gradient = jax.jit(jax.grad(lambda xs: jnp.sum(unroll(cell, xs)[1][-1])))(xs)
     assert jnp.linalg.norm(gradient[0]) == 0  # what the logarithm would have been taken of
     np.testing.assert_allclose(np.diff(log_norms), np.log(2), rtol=1e-3)
 
 
+def tiny_sum(output):
+    return 1e-15 * jnp.sum(output)
+
+
 @pytest.mark.parametrize("scale", [1e-20, 1e19])
 def test_gradient_by_position_where_one_square_leaves_float32(scale):
-    cell = cell_with(scale * jnp.eye(4))
-    log_norms = np.asarray(gradient_by_position(cell, jnp.sum, jnp.zeros((50, 3))))
+    cell, xs = cell_with(scale * np.eye(4)), jnp.zeros((400, 3))
+    log_norms = np.asarray(log_gradients_of(cell, jnp.sum, xs))
     np.testing.assert_allclose(np.diff(log_norms), -np.log(scale), rtol=1e-3)
-    small = gradient_by_position(cell, lambda output: 1e-15 * jnp.sum(output), jnp.zeros((50, 3)))
+    small = log_gradients_of(cell, tiny_sum, xs)
     np.testing.assert_allclose(small, log_norms + np.log(1e-15), rtol=1e-4)
 
 
 def test_a_saturated_unit_counts_as_zero():
-    log_norms = jacobian_log_norms(cell_with(jnp.eye(4)), jnp.zeros((1, 3)), jnp.full(4, 20.0))
+    log_norms = log_norms_of(cell_with(np.eye(4)), jnp.zeros((1, 3)), jnp.full(4, 20.0))
     assert log_norms[0] == -np.inf
 
 
 def test_a_gradient_of_a_single_step():
-    cell, xs = TanhCell(3, 4, rngs=nnx.Rngs(0)), inputs(1)
-    assert gradient_by_position(cell, jnp.sum, xs).shape == jacobian_log_norms(cell, xs).shape == (1,)
+    cell, xs = tanh_cell(), inputs(1)
+    assert log_gradients_of(cell, jnp.sum, xs).shape == log_norms_of(cell, xs).shape == (1,)
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3,), (2, 4, 3), (5, 2)])
 def test_bad_inputs_are_named(shape):
-    cell, xs = TanhCell(3, 4, rngs=nnx.Rngs(0)), jnp.zeros(shape)
+    cell, xs = tanh_cell(), jnp.zeros(shape)
     for instrument in (partial(jacobian_log_norms, cell), partial(gradient_by_position, cell, jnp.sum)):
         with pytest.raises(ValueError, match=re.escape(str(shape))):
             instrument(xs)
@@ -204,21 +219,21 @@ def test_sizes_of_a_matrix():
 
 
 def test_changing_the_first_input_changes_the_last_state_and_gradients_reach_it():
-    cell, xs = TanhCell(3, 8, rngs=nnx.Rngs(0)), inputs(30, scale=0.1)
-    changed = xs.at[0].add(1.0)
-    assert jnp.abs(unroll(cell, xs)[0] - unroll(cell, changed)[0]).max() > 1e-6
-    assert jnp.linalg.norm(jax.grad(lambda xs: unroll(cell, xs)[0].sum())(xs)[0]) > 0
+    cell, xs = tanh_cell(), inputs(30, scale=0.1)
+    last_state = jax.jit(jax.value_and_grad(lambda xs: unroll(cell, xs)[0].sum()))
+    (before, gradient), (after, _) = last_state(xs), last_state(xs.at[0].add(1.0))
+    assert abs(before - after) > 1e-6
+    assert jnp.linalg.norm(gradient[0]) > 0
 
 
 def test_clipping_changes_the_update():
     """An exploding gradient, clipped by its global norm, keeps its direction and moves the parameters less."""
-    cell = TanhCell(3, 8, rngs=nnx.Rngs(0), recurrent_init=nnx.initializers.orthogonal(2.0))
-    graphdef, params = nnx.split(cell, nnx.Param)
-    xs = inputs(40, scale=1e-3)
-    gradient = jax.grad(lambda params: unroll(nnx.merge(graphdef, params), xs)[0].sum())(params)
+    graphdef, params = nnx.split(cell_with(2.0 * np.eye(4)), nnx.Param)
+    xs = inputs(40, scale=1e-10)
+    gradient = jax.jit(jax.grad(lambda params: unroll(nnx.merge(graphdef, params), xs)[0].sum()))(params)
 
     def update(optimizer):
-        return optimizer.update(gradient, optimizer.init(params), params)[0]
+        return jax.jit(lambda params: optimizer.update(gradient, optimizer.init(params), params)[0])(params)
 
     plain = update(optax.sgd(1.0))
     clipped = update(optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(1.0)))
