@@ -8,6 +8,7 @@ import pytest
 from whyattention.measure.context import (
     first_token_influence,
     horizon,
+    horizon_over_targets,
     loss_by_context,
     loss_with_far_context_changed,
 )
@@ -95,6 +96,23 @@ def test_changes_that_do_not_fit_are_named(arguments, words):
         loss_with_far_context_changed(sees_back(1), repeats(2), TARGETS, **given)
 
 
+def test_another_passage_is_another_one_even_if_the_same_key_drew_the_targets():
+    text, key = jax.random.randint(jax.random.key(1), (60,), 0, 5), jax.random.key(0)
+    targets = jax.random.randint(key, (20,), 10, 60)
+    replaced = loss_with_far_context_changed(sees_back(2), text, targets, [2], context=10, change="replaced", key=key)
+    assert not jnp.allclose(replaced[0], loss_by_context(sees_back(2), text, targets, [10])[0])
+
+
+def test_losses_are_the_same_inside_jit():
+    losses = jax.jit(lambda text: loss_by_context(sees_back(2), text, TARGETS, [1, 3]))(repeats(3))
+    np.testing.assert_allclose(losses, loss_by_context(sees_back(2), repeats(3), TARGETS, [1, 3]), atol=1e-5)
+
+
+def test_targets_beyond_the_text_are_named():
+    with pytest.raises(ValueError, match="position 60, beyond a text of 60 tokens"):
+        loss_by_context(sees_back(1), repeats(2), jnp.array([30, 60]), [1])
+
+
 @pytest.mark.parametrize("contexts", [[0, 3], [3, 25]])
 def test_contexts_that_do_not_fit_are_named(contexts):
     with pytest.raises(ValueError, match=f"contexts of {contexts[0]} to {contexts[1]}"):
@@ -115,3 +133,28 @@ def test_the_horizon_is_where_the_perplexity_comes_within_one_per_cent():
 def test_losses_that_do_not_fit_the_contexts_are_named():
     with pytest.raises(ValueError, match=r"\(3,\) for \[1.0, 2.0\]"):
         horizon([1, 2], np.zeros(3))
+
+
+@pytest.mark.parametrize(
+    ("contexts", "losses", "share", "words"),
+    [
+        ([0, 1], [1.0, 0.0], 0.01, "rising contexts from 1"),
+        ([], [], 0.01, "rising contexts from 1"),
+        ([1, 2], [1.0, np.nan], 0.01, "finite losses"),
+        ([1, 2], [np.inf, 0.0], 0.01, "finite losses"),
+        ([1, 2], [1.0, 0.0], 0.0, "positive share"),
+        ([1, 2], [1.0, 0.0], np.nan, "positive share"),
+    ],
+)
+def test_what_has_no_horizon_is_named(contexts, losses, share, words):
+    with pytest.raises(ValueError, match=words):
+        horizon(contexts, np.array(losses), share)
+
+
+def test_resampled_horizons_spread_around_the_one_of_all_targets():
+    noise = np.random.default_rng(0).normal(size=(3, 100))
+    losses = np.array([[1.0], [0.02], [0.0]]) + 0.05 * noise
+    found = horizon_over_targets([1, 10, 100], losses)
+    assert found.shape == (200,) and found.min() < horizon([1, 10, 100], losses.mean(axis=1)) < found.max()
+    exact = horizon_over_targets([1, 10, 100], losses.mean(axis=1, keepdims=True) * np.ones(100))
+    np.testing.assert_allclose(exact, horizon([1, 10, 100], losses.mean(axis=1)))

@@ -60,3 +60,9 @@ def test_being_sure_of_a_wrong_symbol_costs_bits():
 def test_sizes_that_make_no_task_are_named():
     with pytest.raises(ValueError, match="longest=0"):
         Copying(0)
+
+
+@pytest.mark.parametrize("length", [0, 6])
+def test_a_length_that_does_not_fit_is_named(length):
+    with pytest.raises(ValueError, match=f"from 1 to 5, got {length}"):
+        TASK.sample_of_length(jax.random.key(0), length)

@@ -6,14 +6,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from exercise_cases import accepts, refuses
+from flax import nnx
 
 from whyattention.exercises.memory import (
     GATES,
+    QUOTATIONS,
     check_bits_recovered,
     check_broken_highway,
     check_forget_bias,
+    check_kinds_of_memory,
     check_swapped,
 )
+from whyattention.measure.gradients import jacobian_log_norms
 
 
 def logit(p):
@@ -43,13 +47,39 @@ def biased(value, start=1, stop=2):
     return answer
 
 
-def in_place(cell):
+def just_low_enough(cell, xs):
+    @nnx.jit
+    def log_left(cell):
+        return jacobian_log_norms(cell, xs, part=lambda state: state[1])[-1]
+
+    low, high = -5.0, 5.0
+    while high - low > 0.05:
+        middle = (low + high) / 2
+        low, high = (middle, high) if log_left(biased(middle)(cell)) < np.log(1e-6) else (low, middle)
+    return biased(low)(cell)
+
+
+def to(value, start=1, stop=2):
+    return lambda cell, xs: biased(value, start, stop)(cell)
+
+
+def in_place(cell, xs):
     biased(-5.0)(cell)
 
 
-def other_kernel(cell):
+def other_kernel(cell, xs):
     cell.recurrent_kernel[...] = 0 * cell.recurrent_kernel[...]
     return cell
+
+
+def spread(cell, xs):
+    size = cell.hidden_size
+    cell.bias[...] = cell.bias[...].at[size : 2 * size].set(jnp.linspace(-5, 0, size))
+    return cell
+
+
+def kinds(**changed):
+    return QUOTATIONS | changed
 
 
 def nats(logits, symbols):
@@ -60,8 +90,10 @@ RIGHT = [
     (check_forget_bias, lambda lag, kept: logit(kept ** (1 / lag))),
     (check_swapped, swapped),
     (check_swapped, lambda *a: set(swapped(*a))),
-    (check_broken_highway, biased(-5.0)),
-    (check_bits_recovered, lambda x, s: 12 - jnp.sum(nats(x, s)) / jnp.log(2)),
+    (check_forget_bias, lambda lag, kept: logit(jnp.array([kept ** (1 / lag)]))),
+    (check_broken_highway, just_low_enough),
+    (check_kinds_of_memory, kinds()),
+    (check_bits_recovered, lambda x, s: 6 * np.log2(10) - jnp.sum(nats(x, s)) / jnp.log(2)),
 ]
 
 WRONG = [
@@ -76,17 +108,33 @@ WRONG = [
     (check_swapped, lambda *a: swapped(*a, order=(0, 1, 3, 2)), "not zero"),
     (check_swapped, lambda *a: [g for g in GATES if g not in swapped(*a)] + ["input"], "two gates"),
     (check_swapped, lambda *a: swapped(*a) if "output" in swapped(*a) else ("input", "output"), "write out c and h"),
-    (check_broken_highway, in_place, "got NoneType"),
-    (check_broken_highway, lambda cell: cell, "nothing was changed"),
-    (check_broken_highway, biased(-5.0, 2, 3), "the bias of candidate was changed"),
-    (check_broken_highway, biased(-5.0, 0, 4), "the bias of candidate, input, output was changed"),
+    (check_forget_bias, lambda lag, kept: None, "is the return missing"),
+    (check_forget_bias, lambda lag, kept: np.zeros(2), "one number is asked for"),
+    (check_swapped, lambda cell, mutant: 3, "two names are asked for"),
+    (check_swapped, lambda cell, mutant: (0, 1), "two names are asked for"),
+    (check_broken_highway, in_place, "is the return missing"),
+    (check_broken_highway, lambda cell, xs: xs, "give back the cell"),
+    (check_broken_highway, lambda cell, xs: cell, "nothing was changed"),
+    (check_broken_highway, to(-5.0, 2, 3), "the bias of candidate was changed"),
+    (check_broken_highway, to(-5.0, 0, 4), "the bias of candidate, input, output was changed"),
     (check_broken_highway, other_kernel, "recurrent_kernel was changed"),
-    (check_broken_highway, biased(2.0), "shut further"),
+    (check_broken_highway, spread, "one bias for all units"),
+    (check_broken_highway, to(1.14), "more than a millionth"),
+    (check_broken_highway, to(-3.0), "larger by a tenth than -3.00"),
+    (check_kinds_of_memory, kinds(A="capacity"), "quotation A: not capacity"),
+    (check_kinds_of_memory, kinds(B="use"), "quotation B: not use; it asks whether training"),
+    (check_kinds_of_memory, kinds(C="memory"), "the three words"),
+    (check_kinds_of_memory, {"A": "use"}, "quotation B, C, D, E is not sorted"),
+    (check_kinds_of_memory, None, "a dict from letters"),
     (check_bits_recovered, lambda x, s: jnp.sum(nats(x, s)) / jnp.log(2), "that were lost"),
-    (check_bits_recovered, lambda x, s: 12 - jnp.sum(nats(x, s)), "in nats"),
-    (check_bits_recovered, lambda x, s: 2 - jnp.mean(nats(x, s)) / jnp.log(2), "mean per symbol"),
-    (check_bits_recovered, lambda x, s: 2.0 * jnp.sum(jnp.argmax(x, 1) == s), "counting right answers"),
-    (check_bits_recovered, lambda x, s: 2 - nats(x, s) / jnp.log(2), "one number"),
+    (check_bits_recovered, lambda x, s: 6 * np.log2(10) - jnp.sum(nats(x, s)), "in nats"),
+    (check_bits_recovered, lambda x, s: np.log2(10) - jnp.mean(nats(x, s)) / jnp.log(2), "mean per symbol"),
+    (check_bits_recovered, lambda x, s: np.log2(10) * jnp.sum(jnp.argmax(x, 1) == s), "counting right answers"),
+    (check_bits_recovered, lambda x, s: np.log2(10) - nats(x, s) / jnp.log(2), "one number"),
+    (check_bits_recovered, lambda x, s: 12 - jnp.sum(nats(x, s)) / jnp.log(2), "whether or not all of them occur"),
+    (check_bits_recovered, lambda x, s: 6 * 10 / 2 - jnp.sum(nats(x, s)) / jnp.log(2), "bits were expected"),
+    (check_bits_recovered, lambda x, s: 6 * np.sqrt(10) - jnp.sum(nats(x, s)) / jnp.log(2), "bits were expected"),
+    (check_bits_recovered, lambda x, s: None, "is the return missing"),
 ]
 
 

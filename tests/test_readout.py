@@ -33,3 +33,27 @@ def test_a_label_for_each_state():
     states, labels = samples(0, 1.0)
     with pytest.raises(ValueError, match=r"\(400, 6\) and \(399,\)"):
         linear_readout_accuracy(states, labels[:-1], states, labels, classes=4)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda states, labels: (states.at[0, 0].set(jnp.nan), labels), "finite"),
+        (lambda states, labels: (states, labels.at[0].set(4)), "from 0 to 3, got 0 to 4"),
+        (lambda states, labels: (states, labels.at[0].set(-1)), "from 0 to 3, got -1"),
+        (lambda states, labels: (states[:, :5], labels), "5 wide and fresh ones 6"),
+        (lambda states, labels: (states[:0], labels[:0]), r"\(0, 6\)"),
+    ],
+)
+def test_what_cannot_be_fitted_is_named(change, words):
+    given = samples(0, 1.0)
+    with pytest.raises(ValueError, match=words):
+        linear_readout_accuracy(*change(*given), *given, classes=4)
+
+
+def test_traced_states_are_scored_as_known_ones_are():
+    known = linear_readout_accuracy(*samples(0, 1.0), *samples(1, 1.0), classes=4)
+    assert (
+        jax.jit(lambda *arrays: linear_readout_accuracy(*arrays, classes=4))(*samples(0, 1.0), *samples(1, 1.0))
+        == known
+    )

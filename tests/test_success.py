@@ -27,3 +27,14 @@ def test_more_trials_say_more():
 def test_impossible_counts_are_refused(successes, trials):
     with pytest.raises(ValueError, match="0 <= successes <= trials"):
         wilson_interval(successes, trials)
+
+
+def test_being_very_sure_takes_a_wide_interval():
+    low, high = wilson_interval(5, 10, z=100.0)
+    assert 0 <= low < 0.01 and 0.99 < high <= 1
+
+
+@pytest.mark.parametrize("z", [-1.0, np.inf, np.nan])
+def test_impossible_widths_are_refused(z):
+    with pytest.raises(ValueError, match="z must be"):
+        wilson_interval(5, 10, z=z)

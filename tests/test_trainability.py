@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 from flax import nnx
 
-from whyattention.measure.trainability import contestants, updates_by_difficulty, updates_to_solve
+from whyattention.measure.trainability import contestants, matched, updates_by_difficulty, updates_to_solve
 from whyattention.training import parameter_count
 
 
@@ -69,3 +70,26 @@ def test_a_model_that_solves_nothing_is_not_tried_on_harder_tasks():
 def test_contestants_have_the_same_number_of_parameters():
     sizes = {name: parameter_count(make(nnx.Rngs(0))) for name, make in contestants(18, 24).items()}
     assert len(sizes) == 6 and max(sizes.values()) < 1.02 * min(sizes.values())
+
+
+def test_the_last_updates_are_judged_though_they_fill_no_chunk():
+    found = updates_to_solve(
+        Number, NearTen(), seeds=5, updates=35, optimizer=optax.sgd(0.5), key=jax.random.key(3), chunk=20
+    )
+    assert np.isfinite(found).any() and set(found[np.isfinite(found)]) == {35}
+
+
+@pytest.mark.parametrize(("chunk", "updates"), [(5, 50), (100, 50)])
+def test_chunks_that_cannot_be_judged_are_named(chunk, updates):
+    with pytest.raises(ValueError, match=f"chunk={chunk} and updates={updates}"):
+        updates_to_solve(
+            Number, NearTen(), seeds=1, updates=updates, optimizer=optax.sgd(0.5), key=jax.random.key(0), chunk=chunk
+        )
+
+
+def test_a_width_that_is_not_tried_is_named():
+    def flat(width, rngs):
+        return nnx.Linear(1, width, rngs=rngs)
+
+    with pytest.raises(ValueError, match="flat would have to be wider than 1023 for 1,000,000 parameters"):
+        matched({"flat": flat}, 1_000_000)

@@ -119,7 +119,7 @@ class LSTMCell(nnx.Module):
     def gates(self, state, projected):
         """(input gate, forget gate, candidate, output gate), each `[hidden_size]`, with their nonlinearities."""
         hidden, _ = state
-        i, f, g, o = jnp.split(projected + hidden @ self.recurrent_kernel[...], 4)
+        i, f, g, o = jnp.split(projected + hidden @ self.recurrent_kernel[...], 4, axis=-1)
         return jax.nn.sigmoid(i), jax.nn.sigmoid(f), jnp.tanh(g), jax.nn.sigmoid(o)
 
     def step(self, state, projected):
@@ -134,13 +134,14 @@ class LSTMCell(nnx.Module):
 
 
 def chrono_bias(hidden_size: int, longest: float, key: Array) -> Float[Array, " gates"]:
-    """A bias for `LSTMCell` whose memory spans lags of 1 to `longest` steps (Tallec & Ollivier 2018).
+    """A bias for `LSTMCell` that gives its units time constants of 2 to `longest` steps (Tallec & Ollivier 2018).
 
     b_f = log u with u uniform in [1, longest - 1], which gives each unit a forget gate of u / (1 + u) and so a time
-    constant of about 1 + u steps; b_i = -b_f, and the rest is zero. Raises ValueError if `longest` is below 2.
+    constant of 1 + u steps; b_i = -b_f, and the rest is zero. Raises ValueError if `longest` is not a finite number
+    from 2.
     """
-    if longest < 2:
-        raise ValueError(f"the longest lag must be at least 2, got {longest}")
+    if not 2 <= longest < float("inf"):
+        raise ValueError(f"the longest lag must be at least 2 and finite, got {longest}")
     forget = jnp.log(jax.random.uniform(key, (hidden_size,), minval=1.0, maxval=longest - 1.0))
     return jnp.concatenate([-forget, forget, jnp.zeros(2 * hidden_size)])
 
@@ -174,8 +175,8 @@ class GRUCell(nnx.Module):
         return x @ self.kernel[...] + self.bias[...]
 
     def step(self, state, projected):
-        from_input_r, from_input_z, from_input_n = jnp.split(projected, 3)
-        from_state_r, from_state_z, from_state_n = jnp.split(state @ self.recurrent_kernel[...], 3)
+        from_input_r, from_input_z, from_input_n = jnp.split(projected, 3, axis=-1)
+        from_state_r, from_state_z, from_state_n = jnp.split(state @ self.recurrent_kernel[...], 3, axis=-1)
         reset, keep = jax.nn.sigmoid(from_input_r + from_state_r), jax.nn.sigmoid(from_input_z + from_state_z)
         candidate = jnp.tanh(from_input_n + reset * from_state_n)
         state = (1 - keep) * candidate + keep * state
@@ -198,10 +199,11 @@ def unroll(
 
     With `length`, only the first `length` steps are real and the rest is padding, whatever it holds: it changes no
     state, its outputs are zero, and no gradient comes from it. A length of zero gives back the state at the start. For
-    a batch, `jax.vmap(lambda xs, length: unroll(cell, xs, length=length))(batch, lengths)`.
+    a batch, `jax.vmap(lambda xs, length: unroll(cell, xs, length=length))(batch, lengths)`. A traced length, whose
+    value nobody can look at, acts as the nearest one from 0 to `time`.
 
     Raises ValueError if `xs` is not `[time, cell.in_features]` or has no time step, if `state` is not shaped as the
-    cell's own, or if `length` is not one number.
+    cell's own, or if `length` is not one whole number, or is known and not from 0 to `time`.
     """
     xs = jnp.asarray(xs)
     if xs.ndim != 2:
@@ -222,6 +224,10 @@ def unroll(
             f"length must be one number, got shape {jnp.shape(length)}; "
             "for a batch use jax.vmap(lambda xs, length: unroll(cell, xs, length=length))"
         )
+    if not jnp.issubdtype(jnp.result_type(length), jnp.integer):
+        raise ValueError(f"length must be a whole number, got one of type {jnp.result_type(length)}")
+    if not isinstance(length, jax.core.Tracer) and not 0 <= int(length) <= xs.shape[0]:
+        raise ValueError(f"length must be from 0 to the {xs.shape[0]} time steps, got {length}")
     real = jnp.arange(xs.shape[0]) < length
     # Before the projection, not after: a NaN in the padding would reach the weights' gradient as 0 * NaN.
     xs = jnp.where(real[:, None], xs, 0)

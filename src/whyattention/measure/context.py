@@ -39,8 +39,8 @@ def loss_by_context(
     """-ln p(text[t] | the n tokens before it) for every target position t and every n of `contexts`, in nats.
 
     The same targets are scored for every n, so that two rows differ by their context alone (Khandelwal et al. 2018,
-    section 4); the model reads each context from its beginning. Raises ValueError if a context is shorter than one
-    token or reaches back before the text.
+    section 4); the model reads each context from its beginning. `targets` are known numbers, not traced ones. Raises
+    ValueError if a context is shorter than one token or reaches back before the text, or if a target lies beyond it.
     """
     _check_reach(text, targets, min(contexts), max(contexts))
     rows = [_losses(model, _windows(text, targets, context), text[targets]) for context in contexts]
@@ -70,8 +70,10 @@ def loss_with_far_context_changed(
         raise ValueError(f"near must lie between 0 and the context of {context}, got {tuple(near)}")
     windows, position = _windows(text, targets, context), jnp.arange(context)
     # Sorting by these numbers puts the far tokens in random order before the near ones, which stay as they are.
-    order = jax.random.uniform(key, windows.shape)
-    elsewhere = _windows(text, jax.random.randint(key, targets.shape, context, len(text)), context)
+    order = jax.random.uniform(jax.random.fold_in(key, 0), windows.shape)
+    # Not from `key` itself: a caller that drew the targets with it would get the very same places again.
+    places = jax.random.randint(jax.random.fold_in(key, 1), targets.shape, context, len(text))
+    elsewhere = _windows(text, places, context)
 
     def changed(far):
         if change == "replaced":
@@ -88,11 +90,16 @@ def horizon(contexts: Sequence[int], losses: Float[np.ndarray, " contexts"], sha
     `losses` are mean losses in nats for each of the rising `contexts`. Perplexities are compared with the lowest, which
     need not belong to the longest context. Between the last context before it whose perplexity is more than 1 + `share`
     times the lowest and the next one, the excess is interpolated linearly in the logarithm of the context.
-    Raises ValueError if sizes do not fit.
+    Raises ValueError if sizes do not fit, contexts or `share` are not positive, or a loss is not a finite number.
     """
     contexts, losses = np.asarray(contexts, dtype=float), np.asarray(losses, dtype=float)
-    if contexts.shape != losses.shape or contexts.ndim != 1 or np.any(np.diff(contexts) <= 0):
-        raise ValueError(f"expected one loss for each of rising contexts, got {losses.shape} for {contexts.tolist()}")
+    rising = contexts.ndim == 1 and contexts.size > 0 and contexts[0] > 0 and np.all(np.diff(contexts) > 0)
+    if not rising or contexts.shape != losses.shape:
+        raise ValueError(
+            f"expected one loss for each of rising contexts from 1, got {losses.shape} for {contexts.tolist()}"
+        )
+    if not np.isfinite(losses).all() or not share > 0:
+        raise ValueError(f"expected finite losses and a positive share, got {losses.tolist()} and {share}")
     excess = np.expm1(losses - losses.min())
     above = np.flatnonzero(excess[: losses.argmin()] > share)
     if above.size == 0:
@@ -102,12 +109,29 @@ def horizon(contexts: Sequence[int], losses: Float[np.ndarray, " contexts"], sha
     return float(np.exp((1 - part) * np.log(contexts[last]) + part * np.log(contexts[last + 1])))
 
 
+def horizon_over_targets(
+    contexts: Sequence[int], losses: Float[np.ndarray, "contexts targets"], *, resamples: int = 200, seed: int = 0
+) -> Float[np.ndarray, " resamples"]:
+    """`horizon` of as many bootstrap resamples of the targets: how far it hangs on which of them were scored.
+
+    `losses` are those of `loss_by_context`. Each resample draws as many targets with replacement, the same for every
+    context (Efron 1979). Raises what `horizon` raises.
+    """
+    losses = np.asarray(losses, dtype=float)
+    targets = losses.shape[1]
+    drawn = np.random.default_rng(seed).multinomial(targets, np.full(targets, 1 / targets), size=resamples)
+    return np.array([horizon(contexts, mean) for mean in drawn @ losses.T / targets])
+
+
 def _check_reach(text, targets, shortest, longest):
-    if shortest < 1 or int(jnp.min(targets)) < longest:
+    positions = np.asarray(targets)  # NumPy's, so that this holds inside jit and vmap as well
+    first, last = positions.min(), positions.max()
+    if shortest < 1 or first < longest:
         raise ValueError(
-            f"contexts of {shortest} to {longest} tokens do not fit before position {int(jnp.min(targets))}, "
-            "the first target"
+            f"contexts of {shortest} to {longest} tokens do not fit before position {first}, the first target"
         )
+    if last >= len(text):
+        raise ValueError(f"the last target is at position {last}, beyond a text of {len(text)} tokens")
 
 
 def _windows(text, targets, length):

@@ -31,12 +31,18 @@ CELLS: dict[str, Callable[..., Cell]] = {
 
 
 def matched(makers: dict[str, Callable[..., nnx.Module]], parameters: int) -> dict[str, MakeModel]:
-    """Every `make(width, rngs)` with the width that brings the model's parameters closest to so many."""
+    """Every `make(width, rngs)` with the width that brings the model's parameters closest to so many.
 
-    def fitted(make):
-        return partial(make, closest_width(lambda width: make(width, nnx.Rngs(0)), parameters, WIDTHS))
+    Raises ValueError if that would take one of more than the widest of `WIDTHS`.
+    """
 
-    return {name: fitted(make) for name, make in makers.items()}
+    def fitted(name, make):
+        width = closest_width(lambda width: make(width, nnx.Rngs(0)), parameters, WIDTHS)
+        if width == WIDTHS[-1]:
+            raise ValueError(f"{name} would have to be wider than {width} for {parameters:,} parameters")
+        return partial(make, width)
+
+    return {name: fitted(name, make) for name, make in makers.items()}
 
 
 def contestants(vocabulary_size: int, features: int) -> dict[str, MakeModel]:
@@ -70,13 +76,16 @@ def updates_to_solve(
 ) -> Float[np.ndarray, " seeds"]:
     """The number of updates after which each seed solves `task`, and infinity for those that never do.
 
-    After every `chunk` of updates it is seen whether the metric "accuracy" of the task's loss, averaged over the last
-    `JUDGED` batches, has reached `accuracy`; each batch is new to the model when its accuracy is taken. Training ends
-    when all seeds have got there, or after `updates`. Raises what `fit_seeds` raises.
+    After every `chunk` of updates, and after the last one, it is seen whether the metric "accuracy" of the task's loss,
+    averaged over the last `JUDGED` batches, has reached `accuracy`; each batch is new to the model when its accuracy is
+    taken. Training ends when all seeds have got there, or after `updates`. Raises ValueError unless `JUDGED` <= `chunk`
+    <= `updates`, and what `fit_seeds` raises.
     """
+    if not JUDGED <= chunk <= updates:
+        raise ValueError(f"expected {JUDGED} <= chunk <= updates, got chunk={chunk} and updates={updates}")
 
     def solved(history):  # [seeds, chunks]
-        ends = np.arange(chunk, history.updates + 1, chunk)
+        ends = np.append(np.arange(chunk, history.updates, chunk), history.updates)
         latest = np.stack([history.metrics["accuracy"][:, end - JUDGED : end].mean(axis=1) for end in ends], axis=1)
         return np.where(latest >= accuracy, ends, np.inf)
 

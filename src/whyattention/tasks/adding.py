@@ -19,7 +19,8 @@ class AddingProblem:
     Le et al. 2015). A model reads `[time, 2]` and answers with one number, `model(xs) -> [1]`.
 
     Always answering 1, the mean of the sum, has a mean squared error of 1/6: `baseline`. An answer within `tolerance`
-    (0.04, as in 1997) of the sum counts as right.
+    of the sum counts as right. The 0.04 of Hochreiter & Schmidhuber are of an answer scaled to [0, 1]; here sums reach
+    from 0 to 2, so that the same number is twice as strict.
 
     Raises ValueError if `length` is below 2 or `batch_size` below 1.
     """

@@ -56,7 +56,12 @@ class Copying:
         return self._sequences(key, jax.random.randint(length_key, (self.batch_size,), 1, self.longest + 1))
 
     def sample_of_length(self, key: Array, length: int | Int[Array, ""]) -> Int[Array, "batch time"]:
-        """A batch in which every sequence shows `length` symbols."""
+        """A batch in which every sequence shows `length` symbols.
+
+        Raises ValueError if `length` is not from 1 to `longest`, where it is known and not traced.
+        """
+        if not isinstance(length, jax.core.Tracer) and not 1 <= int(length) <= self.longest:
+            raise ValueError(f"length must be from 1 to {self.longest}, got {length}")
         return self._sequences(key, jnp.full(self.batch_size, length))
 
     def _sequences(self, key, lengths):
