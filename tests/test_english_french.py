@@ -121,9 +121,9 @@ def test_the_alignment_follows_what_moves(pairs):
 def test_the_vocabularies_are_known_beforehand(pairs):
     said = {word for pair in pairs for word in pair.source}
     translated = {word for pair in pairs for word in pair.target}
-    assert said == set(SOURCE_WORDS) and list(SOURCE_WORDS) == sorted(set(SOURCE_WORDS))
+    assert said <= set(SOURCE_WORDS) and list(SOURCE_WORDS) == sorted(set(SOURCE_WORDS))
     assert translated <= set(TARGET_WORDS) and list(TARGET_WORDS) == sorted(set(TARGET_WORDS))
-    assert len(set(TARGET_WORDS) - translated) < 25
+    assert len(set(SOURCE_WORDS) - said) < 5 and len(set(TARGET_WORDS) - translated) < 40
     assert 250 <= len(SOURCE_WORDS) <= 400
 
 

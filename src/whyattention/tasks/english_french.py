@@ -11,9 +11,10 @@ noun can be meant, and only phrases without possessors, and verbs without clause
 """
 
 import random
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -358,14 +359,6 @@ _MUST = _verb("must must must", "devoir", present="dois doit devons doivent")
 _LIVING, _ANY = "people animal", "people animal goods part place site"
 _PARTIR = "pars part partons partent"
 _ALONE_VERBS = (  # of what can be done alone, or with somebody
-    _verb(
-        "sleep sleeps slept",
-        "dormir",
-        _LIVING,
-        present="dors dort dormons dorment",
-        future="dormir",
-        participle="dormi",
-    ),
     _verb("sing sings sung", "chanter", "people"),
     _verb("work works worked", "travailler", "people"),
     _verb("travel travels travelled", "voyager", "people"),
@@ -375,6 +368,14 @@ _ALONE_VERBS = (  # of what can be done alone, or with somebody
     _verb("leave leaves left", "partir", _LIVING, present=_PARTIR, participle="parti", with_etre=True),
 )
 _OTHER_INTRANSITIVES = (
+    _verb(
+        "sleep sleeps slept",
+        "dormir",
+        _LIVING,
+        present="dors dort dormons dorment",
+        future="dormir",
+        participle="dormi",
+    ),
     _verb("laugh laughs laughed", "rire", "people", present="ris rit rions rient", participle="ri"),
     _verb("hesitate hesitates hesitated", "hésiter", "people"),
     _verb("fall falls fallen", "tomber", _LIVING, with_etre=True),
@@ -438,7 +439,7 @@ _PREPOSITIONAL = (
     ),
     _verb("speak speaks spoken", "parler", "people", "people", particle="to", preposition="à"),
     _verb("speak speaks spoken", "parler", "people", _ANY, particle="about", preposition="de"),
-    _verb("dream dreams dreamt", "rêver", "people", _ANY, particle="about", preposition="de"),
+    _verb("dream dreams dreamt", "rêver", "people", "animal goods part place site", particle="about", preposition="de"),
     replace(
         _HAVE, english=("need", "needs", "needed"), complement="besoin", preposition="de",
         subjects=_of_kinds(_LIVING), objects=_of_kinds("people food thing"),
@@ -495,6 +496,7 @@ _BEFORE_VOWEL = {"ce": "cet", "ma": "mon", "sa": "son", "beau": "bel", "nouveau"
 Phrase = list[tuple[str, tuple[int, ...]]]  # French words, each with the indices of the English words that it renders
 
 
+@cache
 def _sounds_like_vowel(word: str) -> bool:
     return word[0] in "aeiouyàâéèêëîïôöûùœ" or (word[0] == "h" and word not in _WITH_ASPIRATED_H)
 
@@ -888,14 +890,14 @@ def _takes_an(word: str) -> bool:
 class _Writer:
     """Makes sentences of a wanted length out of clauses of whatever length they come in."""
 
-    LAST = 14  # a clause that has to fill a sentence exactly is at most so long
+    LAST = 13  # a clause that has to fill a sentence exactly is at most so long
     SHORTEST = 3
 
     def __init__(self, generator: random.Random):
         self._random = generator.random
         # Clauses of other lengths than the one that was wanted wait here until theirs is: few are wasted, and among
         # clauses of one tense, depth and length all are as likely as the grammar makes them.
-        self._waiting: dict[tuple[Tense, int, int], deque[_Draft]] = {}
+        self._waiting: dict[tuple[Tense, int, int], deque[_Draft]] = defaultdict(deque)
 
     def below(self, end: int) -> int:
         return int(self._random() * end)
@@ -938,16 +940,18 @@ class _Writer:
 
     def _clause_up_to(self, longest: int, tense: Tense, depth: int) -> _Draft:
         while len((draft := _Draft(self._random, tense, depth)).source) > longest:
-            pass
+            self._set_aside(draft, tense, depth)
         return draft
 
     def _clause_of(self, length: int, tense: Tense, depth: int) -> _Draft:
-        wanted = self._waiting.setdefault((tense, depth, length), deque())
-        while not wanted:
-            draft = _Draft(self._random, tense, depth)
-            if len(draft.source) <= self.LAST:
-                self._waiting.setdefault((tense, depth, len(draft.source)), deque()).append(draft)
-        return wanted.popleft()
+        waiting = self._waiting[tense, depth, length]
+        while not waiting:
+            self._set_aside(_Draft(self._random, tense, depth), tense, depth)
+        return waiting.popleft()
+
+    def _set_aside(self, draft: _Draft, tense: Tense, depth: int) -> None:
+        if len(draft.source) <= self.LAST:
+            self._waiting[tense, depth, len(draft.source)].append(draft)
 
 
 def _fixed(english: str, french: str) -> tuple[list[str], Phrase]:
