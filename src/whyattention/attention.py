@@ -75,6 +75,12 @@ def _masked_softmax(scores, mask):
     return jnp.where(mask, jax.nn.softmax(scores, axis=-1), 0.0)
 
 
+# Computed again for the gradient: to keep tanh for every pair of words takes far more memory, and more time than tanh.
+@jax.checkpoint
+def _additive_scores(query, keys, score):
+    return jnp.tanh(query + keys) @ score
+
+
 class AdditiveAttention(nnx.Module):
     """Attention whose score is a small network (Bahdanau et al. 2014, section 3.1 and appendix A.1.2).
 
@@ -121,7 +127,7 @@ class AdditiveAttention(nnx.Module):
         mask = jnp.ones(projected.shape[0], dtype=bool) if mask is None else mask
         if mask.shape != projected.shape[:1] or mask.dtype != bool:
             raise ValueError(f"mask must be boolean, of shape {projected.shape[:1]}, got {mask.dtype} {mask.shape}")
-        return _masked_softmax(jnp.tanh(query @ self.query_kernel[...] + projected) @ self.score[...], mask)
+        return _masked_softmax(_additive_scores(query @ self.query_kernel[...], projected, self.score[...]), mask)
 
     def __call__(
         self,

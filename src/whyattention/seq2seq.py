@@ -97,6 +97,8 @@ class Seq2Seq(nnx.Module):
         direction: Direction = "bidirectional",
         rngs: nnx.Rngs,
     ):
+        self.source_vocabulary = source_vocabulary
+        self.target_vocabulary = target_vocabulary
         self.source_embedding = nnx.Embed(source_vocabulary, embed_features, rngs=rngs)
         self.target_embedding = nnx.Embed(target_vocabulary, embed_features, rngs=rngs)
         self.encoder = Encoder(embed_features, hidden_size, direction, rngs=rngs)
@@ -109,7 +111,7 @@ class Seq2Seq(nnx.Module):
         self.output = nnx.Linear(embed_features, target_vocabulary, rngs=rngs)
 
     def encode(self, source: Int[Array, " source"]) -> Memory:
-        _check_sentence("source", source, self.source_embedding.num_embeddings)
+        _check_sentence("source", source, self.source_vocabulary)
         mask = padding_mask(source)
         annotations, summary = self.encoder(self.source_embedding(source), jnp.sum(mask))
         if self.scorer is None:
@@ -157,7 +159,7 @@ class Seq2Seq(nnx.Module):
         return self._run(source, target_in)[3]
 
     def _run(self, source, target_in):
-        _check_sentence("target_in", target_in, self.target_embedding.num_embeddings)
+        _check_sentence("target_in", target_in, self.target_vocabulary)
         memory, words = self.encode(source), self.target_embedding(target_in)
         gates = self.cell.project(words)
         _, (states, weights) = jax.lax.scan(partial(self.advance, memory), self.start(memory), gates)
