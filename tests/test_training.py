@@ -9,7 +9,7 @@ import optax
 import pytest
 from flax import nnx
 
-from whyattention.training import closest_width, fit, fit_seeds, one_seed, over_seeds, parameter_count
+from whyattention.training import Mixture, closest_width, fit, fit_seeds, one_seed, over_seeds, parameter_count
 
 
 class Line(nnx.Module):
@@ -156,3 +156,100 @@ def test_closest_width_counts_without_making_arrays():
 def test_no_width_to_choose_is_named():
     with pytest.raises(ValueError, match="a width to choose"):
         closest_width(lambda width: nnx.Linear(width, 1, rngs=nnx.Rngs(0)), 10, range(0))
+
+
+class Stretched(Double):
+    """The same line from batches of another shape."""
+
+    def loss(self, model, batch):
+        loss, metrics = super().loss(model, batch)
+        return loss, {"size": jnp.float32(len(batch)), **metrics}
+
+
+MIXTURE = Mixture((Stretched(4), Stretched(7), Stretched(9)), (0.5, 0.4, 0.1))
+
+
+def test_each_chunk_of_a_mixture_is_of_one_task_drawn_by_its_share():
+    model, history = fit(Line(nnx.Rngs(0)), MIXTURE, steps=300, optimizer=SGD, key=jax.random.key(0), chunk=3)
+    sizes = history.metrics["size"].reshape(100, 3)
+    assert np.all(sizes == sizes[:, :1]) and abs(model.slope[...] - 2) < 1e-2
+    np.testing.assert_allclose([np.mean(sizes[:, 0] == size) for size in (4, 7, 9)], MIXTURE.shares, atol=0.15)
+    again = fit(Line(nnx.Rngs(0)), MIXTURE, steps=30, optimizer=SGD, key=jax.random.key(0), chunk=3)[1]
+    np.testing.assert_array_equal(again.loss, history.loss[:30])
+
+
+def test_all_seeds_are_given_the_same_task_of_a_mixture():
+    _, history = fit_seeds(Line, MIXTURE, seeds=2, steps=12, optimizer=SGD, key=jax.random.key(0), chunk=2)
+    sizes = history.metrics["size"]
+    assert np.array_equal(sizes[0], sizes[1]) and len(np.unique(sizes)) > 1
+    assert not np.array_equal(history.loss[0], history.loss[1])
+
+
+@pytest.mark.parametrize("shares", [(0.5, 0.5), (1.0, 0.0, 1.0), ()])
+def test_shares_that_fit_no_mixture_are_named(shares):
+    with pytest.raises(ValueError, match=r"positive share.*for 3 tasks"):
+        Mixture(MIXTURE.tasks, shares)
+
+
+def equal(left, right):
+    return jax.tree.all(jax.tree.map(np.array_equal, left, right))
+
+
+@pytest.mark.parametrize("train", [fit, fit_seeds])
+def test_a_resumed_training_ends_as_one_without_interruption(tmp_path, train):
+    arguments = {"optimizer": optax.adam(0.1), "key": jax.random.key(3), "chunk": 2, "evaluate": slope}
+    start = (Line(nnx.Rngs(0)), MIXTURE) if train is fit else (Line, MIXTURE)
+    arguments |= {} if train is fit else {"seeds": 2}
+    path = tmp_path / "line.npz"
+    whole, expected = train(*start, steps=12, **arguments)
+
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(history):
+        if history.updates == 8:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):  # after 8 updates, of which 6 are saved
+        train(*start, steps=12, **arguments, checkpoint=path, save_every=3, stop_when=interrupt)
+    with np.load(path) as saved:
+        assert saved["loss"].shape[-1] == 6
+    model, history = train(*start, steps=12, **arguments, checkpoint=path)
+    assert equal(nnx.state(model), nnx.state(whole))
+    assert equal(vars(history), vars(expected))
+    assert [file.name for file in tmp_path.iterdir()] == ["line.npz"]
+    again, same = train(*start, steps=12, **arguments, checkpoint=path)  # finished: nothing is left to do
+    assert equal(nnx.state(again), nnx.state(whole)) and equal(vars(same), vars(expected))
+
+
+def test_a_training_stopped_early_stays_stopped(tmp_path):
+    arguments = {"optimizer": SGD, "key": jax.random.key(0), "chunk": 2, "checkpoint": tmp_path / "line.npz"}
+    for _ in range(2):
+        _, history = fit(
+            Line(nnx.Rngs(0)), Double(), steps=20, **arguments, stop_when=lambda history: history.updates >= 6
+        )
+        assert history.updates == 6
+
+
+def test_a_checkpoint_of_another_training_is_named(tmp_path):
+    path = tmp_path / "line.npz"
+    arguments = {"steps": 1, "key": jax.random.key(0), "optimizer": SGD}
+    fit(Line(nnx.Rngs(0)), Double(), **arguments, checkpoint=path)
+    with pytest.raises(ValueError, match=r"line\.npz.*another key"):
+        fit(Line(nnx.Rngs(0)), Double(), **(arguments | {"key": jax.random.key(1)}), checkpoint=path)
+    with pytest.raises(ValueError, match=r"line\.npz.*another model or optimizer"):
+        fit(Line(nnx.Rngs(0)), Double(), **(arguments | {"optimizer": optax.adam(0.1)}), checkpoint=path)
+
+
+def test_a_second_training_compiles_nothing():
+    traced = []
+
+    class Counting(Double):
+        def loss(self, model, batch):
+            traced.append(len(batch))
+            return super().loss(model, batch)
+
+    mixture = Mixture((Counting(4), Counting(7)), (1.0, 1.0))
+    for _ in range(2):
+        fit(Line(nnx.Rngs(0)), mixture, steps=30, optimizer=SGD, key=jax.random.key(0), chunk=3)
+        assert sorted(traced) == [4, 7]
