@@ -26,13 +26,14 @@ def gate_values(cell: LSTMCell, xs: Float[Array, "time features"]) -> dict[str, 
 
 
 def outputs_with_a_cut(
-    cell: LSTMCell, xs: Float[Array, "time features"], cut: Literal["input gate", "h"], start: int = 1
+    cell: LSTMCell, xs: Float[Array, "time features"], cut: Literal["input gate", "h"], start: int, stop: int
 ) -> Float[Array, "time hidden"]:
-    """The outputs of `unroll(cell, xs)` if from step `start` on one of two ways into the cell state is shut.
+    """The outputs of `unroll(cell, xs)` if from step `start` up to `stop` one of two ways into the cell state is shut.
 
     Without the "input gate" nothing more is written: it is zero. Without "h" the gates and the candidate see the inputs
-    alone, as if the last output had been zero: what the state holds can no longer bring about what is written.
-    Raises ValueError for another `cut`, or if `xs` is not `[time, cell.in_features]`.
+    alone, as if the last output had been zero: what the state holds can no longer bring about what is written. Steps
+    are counted from 0, and `stop` itself is whole again. Raises ValueError for another `cut`, or if `xs` is not
+    `[time, cell.in_features]`.
     """
     if cut not in ("input gate", "h"):
         raise ValueError(f"cut must be 'input gate' or 'h', got {cut!r}")
@@ -49,5 +50,5 @@ def outputs_with_a_cut(
         hidden = output_gate * jnp.tanh(memory)
         return (hidden, memory), hidden
 
-    inputs = (cell.project(xs), jnp.arange(xs.shape[0]) >= start)
-    return jax.lax.scan(step, cell.initial_state(), inputs)[1]
+    time = jnp.arange(xs.shape[0])
+    return jax.lax.scan(step, cell.initial_state(), (cell.project(xs), (start <= time) & (time < stop)))[1]
