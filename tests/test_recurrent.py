@@ -155,9 +155,19 @@ def test_chrono_bias_spreads_time_constants_up_to_the_longest_lag():
     np.testing.assert_allclose(time_constant.mean(), 26, atol=1.5)
 
 
-def test_a_lag_too_short_for_chrono_is_named():
-    with pytest.raises(ValueError, match=r"at least 2, got 1"):
-        chrono_bias(3, 1, jax.random.key(0))
+@pytest.mark.parametrize("longest", [1, float("inf"), float("nan")])
+def test_a_longest_lag_that_is_none_is_named(longest):
+    with pytest.raises(ValueError, match=f"at least 2 and finite, got {longest}"):
+        chrono_bias(3, longest, jax.random.key(0))
+
+
+@pytest.mark.parametrize("make", CELLS)
+def test_a_cell_takes_states_side_by_side(make):
+    cell = cell_like(make)
+    states = jax.tree.map(lambda array: jnp.stack([array, array + 0.5]), cell.initial_state())
+    inputs = cell.project(sequence(2))
+    together = cell.step(states, inputs)
+    assert_trees_close(together, jax.vmap(cell.step)(states, inputs))
 
 
 @cache
@@ -213,6 +223,14 @@ def test_a_batch_of_lengths_is_mapped_like_the_batch(make):
 def test_lengths_without_vmap_are_named():
     with pytest.raises(ValueError, match=r"length must be one number, got shape \(2,\)"):
         unroll(TanhCell(3, 4, rngs=nnx.Rngs(0)), sequence(), length=jnp.array([1, 2]))
+
+
+@pytest.mark.parametrize(
+    ("length", "words"), [(2.0, "whole number"), (True, "whole number"), (-1, "from 0 to the 7"), (8, "got 8")]
+)
+def test_a_length_that_is_none_is_named(length, words):
+    with pytest.raises(ValueError, match=words):
+        unroll(TanhCell(3, 4, rngs=nnx.Rngs(0)), sequence(), length=length)
 
 
 @pytest.mark.parametrize("make", CELLS)
