@@ -26,11 +26,13 @@ import optax
 from flax import nnx
 
 from whyattention.language_model import RecurrentLanguageModel, matched_language_models
+from whyattention.measure import length_curve as curve
 from whyattention.measure import scaling
 from whyattention.measure.context import loss_by_context, loss_with_far_context_changed
 from whyattention.measure.trainability import contestants, updates_by_difficulty
 from whyattention.recurrent import TanhCell
 from whyattention.scale import SCALES, check_scale
+from whyattention.seq2seq import matched_translators
 from whyattention.tasks.corpora import ALPHABET, shakespeare_split
 from whyattention.tasks.recall import DelayedRecall
 from whyattention.tasks.text import Characters, NextCharacter, bits_per_character
@@ -142,11 +144,51 @@ def trainability(scale: str, save: Callable[[Result], None], previous: Result) -
     return result
 
 
+def length_curve(scale: str, save: Callable[[Result], None], previous: Result) -> Result:
+    """Chapter 6: quality of the small language's translators by the length of the source, and by that trained on.
+
+    "runs" is a list of {"trained_to", "model", "seed", "parameters", "loss", "quality", "alignment"}: the longest
+    source in training, in words; loss the mean of the last 100 updates, in nats per token; quality and alignment by
+    bucket, as `measure.length_curve` has them.
+    """
+    hidden_size, embed_features, batch_size, updates, seeds, longest = {
+        "quick": (128, 64, 32, 4000, 3, (30, 15)),
+        "full": (256, 128, 64, 10_000, 5, (50, 30, 15)),
+    }[scale]
+    per_bucket, pairs = {"quick": (100, 50_000), "full": (500, 500_000)}[scale]
+    test = curve.unseen_sentences(per_bucket, seed=0)
+    makers = matched_translators(curve.SOURCE.size, curve.TARGET.size, hidden_size, embed_features=embed_features)
+    settings = {"hidden_size": hidden_size, "batch_size": batch_size, "updates": updates, "edges": curve.EDGES}
+    runs = previous.get("runs", [])
+    done = {(run["trained_to"], run["model"], run["seed"]) for run in runs}
+    for trained_to in longest:
+        task = curve.training_task(trained_to, pairs=pairs, batch_size=batch_size, seed=1)
+        for seed, (name, make) in itertools.product(range(seeds), makers.items()):
+            if (trained_to, name, seed) in done:
+                continue
+            model, history = fit(
+                make(nnx.Rngs(seed)), task, steps=updates, optimizer=curve.schedule(updates), key=jax.random.key(seed)
+            )
+            found = {"trained_to": trained_to, "model": name, "seed": seed, "parameters": parameter_count(model)}
+            found["loss"] = float(history.loss[-100:].mean())
+            found["quality"] = _without_nan(curve.quality(model, test))
+            if name == "attention":
+                found["alignment"] = _without_nan(curve.alignment_by_length(model, test))
+            runs.append(found)
+            save({**settings, "runs": runs})
+    return {**settings, "runs": runs}
+
+
+def _without_nan(columns: dict[str, np.ndarray]) -> Result:
+    return {name: np.where(np.isnan(column), None, column).tolist() for name, column in columns.items()}
+
+
 EXPERIMENTS: dict[str, Experiment] = {
     "chain_against_product": chain_against_product,
     "context_use": context_use,
     "language_model": language_model,
     "layer_times": layer_times,
+    "length_curve": length_curve,
     "trainability": trainability,
     "utilisation": utilisation,
 }
