@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from drawn import model_like, normal
 from flax import nnx
 
 from whyattention.attention import AdditiveAttention, padding_mask
@@ -13,14 +14,12 @@ QUERY, KEY, HIDDEN = 3, 4, 5
 
 @pytest.fixture(scope="module")
 def layer():
-    return AdditiveAttention(QUERY, KEY, HIDDEN, rngs=nnx.Rngs(0))
+    return model_like(lambda rngs: AdditiveAttention(QUERY, KEY, HIDDEN, rngs=rngs))
 
 
 @pytest.fixture(scope="module")
 def inputs():
-    keys = jax.random.split(jax.random.key(1), 3)
-    shapes = (QUERY,), (6, KEY), (6, 2)
-    return tuple(jax.random.normal(key, shape) for key, shape in zip(keys, shapes, strict=True))
+    return normal(QUERY, seed=1), normal(6, KEY, seed=2), normal(6, 2, seed=3)
 
 
 def by_the_equations(layer, query, keys, values, mask):

@@ -1,12 +1,11 @@
 """Decoding: greedy is the argmax of every step, a beam of 1 is greedy, a beam wide enough finds the best of all."""
 
-import itertools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
+from drawn import model_like
+from scipy.special import log_softmax
 
 from whyattention import decoding
 from whyattention.decoding import beam_search, greedy_decode
@@ -18,22 +17,19 @@ END, LENGTH = vocabulary.END, 4
 SOURCES = jnp.array([[4, 5, 2, 0], [5, 4, 5, 2], [2, 0, 0, 0], [0, 0, 0, 0]])
 
 
-def translator(target_vocabulary=6, seed=0, sharp=3.0):
-    """An untrained translator, made surer of itself than its initial weights are, so that sentences differ."""
-    model = Seq2Seq(6, target_vocabulary, 8, embed_features=8, attention=True, rngs=nnx.Rngs(seed))
-    for linear in (model.deep_output, model.output, model.first_state):
-        linear.kernel[...] = sharp * linear.kernel[...]
-    return model
-
-
 @pytest.fixture(scope="module")
 def model():
-    return translator()
+    return model_like(lambda rngs: Seq2Seq(6, 6, 8, embed_features=8, attention=True, rngs=rngs))
 
 
 @pytest.fixture(scope="module")
 def greedy(model):
     return np.asarray(jax.jit(jax.vmap(lambda source: greedy_decode(model, source, 8)))(SOURCES))
+
+
+@pytest.fixture(scope="module")
+def teacher_forced(model, greedy):
+    return np.array(jax.jit(jax.vmap(model))(SOURCES, shift_right(jnp.asarray(greedy))))
 
 
 class Scripted:
@@ -53,8 +49,9 @@ def test_the_reserved_tokens_are_the_tasks():
     assert (decoding.PADDING, decoding.BEGIN, decoding.END) == (vocabulary.PADDING, vocabulary.BEGIN, vocabulary.END)
 
 
-def test_greedy_is_the_argmax_of_the_teacher_forced_logits_on_its_own_output(model, greedy):
-    logits = np.array(jax.jit(jax.vmap(model))(SOURCES, shift_right(jnp.asarray(greedy))))
+def test_greedy_is_the_argmax_of_the_teacher_forced_logits_on_its_own_output(teacher_forced, greedy):
+    assert len(np.unique(greedy, axis=0)) > 1
+    logits = teacher_forced.copy()
     logits[..., [vocabulary.PADDING, vocabulary.BEGIN]] = -np.inf
     for wanted, tokens in zip(logits.argmax(axis=-1), greedy, strict=True):
         length = [*tokens, END].index(END) + 1
@@ -63,22 +60,15 @@ def test_greedy_is_the_argmax_of_the_teacher_forced_logits_on_its_own_output(mod
 
 
 def test_a_sentence_alone_is_decoded_as_in_a_batch(model, greedy):
-    assert len(np.unique(greedy, axis=0)) > 1
     alone = jax.jit(lambda source: greedy_decode(model, source, 8))
     np.testing.assert_array_equal(alone(SOURCES[0, :3]), greedy[0])
 
 
 @pytest.mark.parametrize("decode", [greedy_decode, lambda *arguments: beam_search(*arguments, 2)[0]])
-@pytest.mark.parametrize(
-    ("script", "expected"),
-    [
-        ([5, 6, END, 7, 7, 7], [5, 6, END, 0, 0, 0]),
-        ([END, 5, 5, 5, 5, 5], [END, 0, 0, 0, 0, 0]),
-        ([5, 6, 7, 8, 5, 6], [5, 6, 7, 8, 5, 6]),
-    ],
-)
-def test_after_the_end_there_is_padding_and_what_does_not_end_is_cut(decode, script, expected):
-    np.testing.assert_array_equal(decode(Scripted(), jnp.array(script), 6), expected)
+def test_after_the_end_there_is_padding_and_what_does_not_end_is_cut(decode):
+    scripts = jnp.array([[5, 6, END, 7, 7, 7], [END, 5, 5, 5, 5, 5], [5, 6, 7, 8, 5, 6]])
+    said = [[5, 6, END, 0, 0, 0], [END, 0, 0, 0, 0, 0], [5, 6, 7, 8, 5, 6]]
+    np.testing.assert_array_equal(jax.vmap(lambda script: decode(Scripted(), script, 6))(scripts), said)
 
 
 def test_padding_and_begin_are_never_said():
@@ -105,37 +95,40 @@ def test_decoding_ends_with_the_longest_sentence_of_a_batch():
     assert max(steps) == 2
 
 
-@pytest.mark.parametrize("length_penalty", [0.0, 1.0])
-def test_a_beam_of_one_is_greedy(model, greedy, length_penalty):
-    tokens, log_p = jax.jit(jax.vmap(lambda source: beam_search(model, source, 8, 1, length_penalty)))(SOURCES)
+def test_a_beam_of_one_is_greedy(model, greedy, teacher_forced):
+    tokens, log_p = jax.jit(jax.vmap(lambda source: beam_search(model, source, 8, 1, 0.6)))(SOURCES)
     np.testing.assert_array_equal(tokens, greedy)
-    np.testing.assert_allclose(log_p[0], log_probability(model, SOURCES[0], greedy[0]), atol=1e-5)
-
-
-def log_probability(model, source, tokens):
-    log_p = jax.nn.log_softmax(model(source, shift_right(jnp.asarray(tokens))))
-    return jnp.sum(jnp.where(tokens != 0, log_p[jnp.arange(len(tokens)), tokens], 0))
+    steps = np.take_along_axis(log_softmax(teacher_forced, axis=-1), greedy[..., None], axis=-1)[..., 0]
+    np.testing.assert_allclose(log_p, np.sum(steps, axis=1, where=greedy != 0), atol=1e-4)
 
 
 def all_sentences():
     """Every row of up to LENGTH sayable words, ended or cut."""
-    rows = []
-    for row in itertools.product(range(2, 6), repeat=LENGTH):
-        length = [*row, END].index(END) + 1
-        if not any(row[length:]) or set(row[length:]) <= {END}:
-            rows.append([token if position < length else 0 for position, token in enumerate(row)])
-    return np.unique(np.array(rows), axis=0)
+    rows = {()}
+    for _ in range(LENGTH):
+        rows = {row if END in row else (*row, word) for row in rows for word in range(2, 6)}
+    return np.array([row + (0,) * (LENGTH - len(row)) for row in sorted(rows)])
 
 
-@pytest.mark.parametrize("length_penalty", [0.0, 0.6, 3.0])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_a_beam_wide_enough_finds_the_best_of_all_sentences(length_penalty, seed):
-    model, source, sentences = translator(seed=seed), SOURCES[0], all_sentences()
-    log_p = np.asarray(jax.jit(jax.vmap(lambda tokens: log_probability(model, source, tokens)))(sentences))
-    scores = log_p / ((5 + (sentences != 0).sum(axis=1)) / 6) ** length_penalty
-    tokens, found = beam_search(model, source, LENGTH, len(sentences), length_penalty)
-    np.testing.assert_array_equal(tokens, sentences[scores.argmax()])
-    np.testing.assert_allclose(found, log_p[scores.argmax()], atol=1e-5)
+@pytest.fixture(scope="module")
+def log_p_of_all(model):
+    """ln p of all sentences, given each of the first two sources."""
+    sentences = jnp.asarray(all_sentences())
+    over_targets = jax.vmap(model, in_axes=(None, 0))
+    logits = jax.jit(jax.vmap(over_targets, in_axes=(0, None)))(SOURCES[:2], shift_right(sentences))
+    steps = np.take_along_axis(log_softmax(logits, axis=-1), np.asarray(sentences)[None, ..., None], axis=-1)[..., 0]
+    return np.sum(steps, axis=-1, where=np.asarray(sentences) != 0)
+
+
+@pytest.mark.parametrize("length_penalty", [0.0, 1.5])
+def test_a_beam_wide_enough_finds_the_best_of_all_sentences(model, log_p_of_all, length_penalty):
+    sentences = all_sentences()
+    assert len(sentences) == 1 + 3 + 9 + 27 * 4
+    best = np.argmax(log_p_of_all / ((5 + (sentences != 0).sum(axis=1)) / 6) ** length_penalty, axis=1)
+    search = jax.vmap(lambda source: beam_search(model, source, LENGTH, len(sentences), length_penalty))
+    tokens, log_p = jax.jit(search)(SOURCES[:2])
+    np.testing.assert_array_equal(tokens, sentences[best])
+    np.testing.assert_allclose(log_p, log_p_of_all[[0, 1], best], atol=1e-4)
 
 
 def test_a_wider_beam_finds_what_greedy_misses():

@@ -5,11 +5,11 @@ from functools import partial
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 from sacrebleu.metrics import BLEU
+from scipy.special import entr
 
 from whyattention.decoding import beam_search, greedy_decode
 from whyattention.tasks.vocabulary import PADDING
@@ -177,10 +177,9 @@ def alignment_error_rate(
     return 1 - 2 * common / total
 
 
-def attention_entropy(weights: Float[Array, "*axes source"]) -> Float[Array, "*axes"]:
+def attention_entropy(weights: Float[np.ndarray, "*axes source"]) -> Float[np.ndarray, "*axes"]:
     """-sum_j alpha_j log2 alpha_j in bits: 0 for a look at one word, log2 n for an even look at n, 0 for no look."""
-    weights = jnp.asarray(weights)
-    return jnp.sum(jax.scipy.special.entr(weights), axis=-1) / jnp.log(2)
+    return np.sum(entr(weights), axis=-1) / np.log(2)
 
 
 def _same_width(translations, targets):
