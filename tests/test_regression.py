@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+from drawn import model_like
 from flax import nnx
 
 from whyattention.recurrent import LSTMCell
@@ -9,8 +10,13 @@ from whyattention.regression import RecurrentRegressor
 
 
 def test_one_answer_that_every_input_and_parameter_moves():
-    model, xs = RecurrentRegressor(LSTMCell(2, 4, rngs=nnx.Rngs(0)), rngs=nnx.Rngs(1)), jnp.ones((5, 2))
-    assert model(xs).shape == (1,)
-    assert jnp.all(jax.grad(lambda xs: model(xs)[0])(xs) != 0)
-    gradients = jax.tree.leaves(nnx.grad(lambda model: model(xs)[0])(model))
-    assert all(jnp.any(gradient != 0) for gradient in gradients)
+    model = model_like(lambda rngs: RecurrentRegressor(LSTMCell(2, 4, rngs=rngs), rngs=rngs))
+
+    def answer(model, xs):
+        answers = model(xs)
+        assert answers.shape == (1,)
+        return answers[0]
+
+    to_model, to_xs = nnx.jit(nnx.grad(answer, argnums=(0, 1)))(model, jnp.ones((5, 2)))
+    assert jnp.all(to_xs != 0)
+    assert all(jnp.any(gradient != 0) for gradient in jax.tree.leaves(to_model))
