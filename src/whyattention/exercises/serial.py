@@ -83,6 +83,7 @@ def check_log_span(running: Callable) -> None:
     Raises AssertionError with a hint if it is not.
     """
 
+    @jax.jit
     def states(decay, xs):
         def step(state, x):
             state = decay * state + x
@@ -91,19 +92,20 @@ def check_log_span(running: Callable) -> None:
         return jax.lax.scan(step, 0.0, xs)[1]
 
     xs, decay = jax.random.normal(jax.random.key(0), (64,)), 0.9
-    answer = given(jax.jit(running)(decay, xs))
+    compiled = jax.jit(running)
+    answer = given(compiled(decay, xs))
     assert not isinstance(answer, tuple), "associative_scan carries pairs; hand out the second of them alone"
     assert not _same(answer, jnp.cumsum(xs)), "that is the plain running sum: the decay is lost"
     assert _same(answer, states(decay, xs)), (
         "the states are not those of the recurrence; combining (a1, b1) with a later (a2, b2) must give "
         "(a2 * a1, a2 * b1 + b2)"
     )
-    assert _same(running(0.5, xs), states(0.5, xs)), (
+    assert _same(compiled(0.5, xs), states(0.5, xs)), (
         "right states for a decay of 0.9, others for 0.5: is a number written where decay should stand?"
     )
     long = jax.random.normal(jax.random.key(1), (2000,))
     for decay in (0.9, 0.5):
-        difference = np.max(np.abs(np.asarray(jax.jit(running)(decay, long)) - np.asarray(states(decay, long))))
+        difference = np.max(np.abs(np.asarray(compiled(decay, long)) - np.asarray(states(decay, long))))
         assert difference < 1e-3, (
             f"right states for 64 inputs, wrong ones for 2000 with a decay of {decay}: does something divide by a "
             "power of decay, which is 0 in float32 by then?"
