@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
+from drawn import model_like
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,8 +18,7 @@ TEXT = VOCABULARY.encode("To be, or not to be: that is the question.\n" * 20)
 
 
 def model(hidden=6):
-    rngs = nnx.Rngs(0)
-    return RecurrentLanguageModel(VOCABULARY.size, TanhCell(4, hidden, rngs=rngs), rngs=rngs)
+    return model_like(lambda rngs: RecurrentLanguageModel(VOCABULARY.size, TanhCell(4, hidden, rngs=rngs), rngs=rngs))
 
 
 @given(st.text(ALPHABET, max_size=30))
