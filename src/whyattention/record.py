@@ -27,13 +27,14 @@ from flax import nnx
 
 from whyattention.language_model import RecurrentLanguageModel, matched_language_models
 from whyattention.measure import length_curve as curve
-from whyattention.measure import scaling
+from whyattention.measure import real_text, scaling
 from whyattention.measure.context import loss_by_context, loss_with_far_context_changed
 from whyattention.measure.trainability import contestants, updates_by_difficulty
 from whyattention.recurrent import TanhCell
 from whyattention.scale import SCALES, check_scale
 from whyattention.seq2seq import matched_translators
-from whyattention.tasks.corpora import ALPHABET, shakespeare_split
+from whyattention.tasks.corpora import ALPHABET, cache_directory, shakespeare_split
+from whyattention.tasks.parallel_text import bible
 from whyattention.tasks.recall import DelayedRecall
 from whyattention.tasks.text import Characters, NextCharacter, bits_per_character
 from whyattention.training import fit, parameter_count
@@ -179,6 +180,43 @@ def length_curve(scale: str, save: Callable[[Result], None], previous: Result) -
     return {**settings, "runs": runs}
 
 
+def translation(scale: str, save: Callable[[Result], None], previous: Result) -> Result:
+    """Chapter 6's translators of real text, the Bible in French: BLEU by the length of the source.
+
+    "runs" is a list of {"model", "seed", "parameters", "loss", "bleu", "signature", "quality", "samples"}; see
+    `measure.real_text.evaluate`. A training that is interrupted goes on from a checkpoint in the cache directory.
+    """
+    hidden_size, tokens, updates, seeds = {"quick": (256, 1536, 2000, 3), "full": (512, 8192, 30_000, 3)}[scale]
+    corpus = real_text.prepare(bible(), vocabulary_size={"quick": 4000, "full": 8000}[scale])
+    task = real_text.training_mixture(corpus, tokens=tokens)
+    makers = matched_translators(corpus.source.size, corpus.target.size, hidden_size)
+    settings = {"hidden_size": hidden_size, "tokens": tokens, "updates": updates}
+    runs = previous.get("runs", [])
+    done = {(run["model"], run["seed"]) for run in runs}
+    for seed, (name, make) in itertools.product(range(seeds), makers.items()):
+        if (name, seed) in done:
+            continue
+        checkpoint = cache_directory() / f"translation-{scale}-{updates}-{name.replace(' ', '-')}-{seed}.npz"
+        model, history = fit(
+            make(nnx.Rngs(seed)),
+            task,
+            steps=updates,
+            optimizer=real_text.schedule(updates),
+            key=jax.random.key(seed),
+            chunk=10,
+            checkpoint=checkpoint,
+            save_every=200,
+        )
+        found = {"model": name, "seed": seed, "parameters": parameter_count(model)}
+        found["loss"] = float(history.loss[-100:].mean())
+        found |= real_text.evaluate(model, corpus, samples=range(0, len(corpus.test), len(corpus.test) // 12))
+        found["quality"] = _without_nan(found["quality"])
+        runs.append(found)
+        save({**settings, "runs": runs})
+        checkpoint.unlink()
+    return {**settings, "runs": runs}
+
+
 def _without_nan(columns: dict[str, np.ndarray]) -> Result:
     return {name: np.where(np.isnan(column), None, column).tolist() for name, column in columns.items()}
 
@@ -190,6 +228,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "layer_times": layer_times,
     "length_curve": length_curve,
     "trainability": trainability,
+    "translation": translation,
     "utilisation": utilisation,
 }
 
