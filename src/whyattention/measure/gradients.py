@@ -54,9 +54,9 @@ def jacobian_log_norms(
     """log |d s_T / d s_{T-k}|_2 for k = 1 ... T, the spectral norm of the product of the last k Jacobians.
 
     s_t is the state after step t of `unroll(cell, xs, state)`. `part` picks from a state what is differentiated and
-    what it is differentiated by: `lambda state: state[1]` gives |d c_T / d c_{T-k}| of an LSTM, every way through its
-    hidden vector included. Entry k - 1 belongs to lag k. A gradient that is exactly zero gives -inf; so does one that
-    only saturated units pass on, since tanh' of a state that float32 rounds to 1 or -1 counts as zero.
+    what it is differentiated by: `lambda state: state[1]` gives |d c_T / d c_{T-k}| of an LSTM, with h_{T-k} held fixed
+    and every way through a later h included. Entry k - 1 belongs to lag k. A gradient that is exactly zero gives -inf;
+    so does one that only saturated units pass on, since tanh' of a state that float32 rounds to 1 or -1 counts as zero.
 
     The product is formed row by row with the vector-Jacobian product of `cell.step` (Pascanu et al. 2013, equation 5),
     is divided by its Frobenius norm after each factor, and gives its spectral norm as the root of the largest
