@@ -253,3 +253,27 @@ def test_a_second_training_compiles_nothing():
     for _ in range(2):
         fit(Line(nnx.Rngs(0)), mixture, steps=30, optimizer=SGD, key=jax.random.key(0), chunk=3)
         assert sorted(traced) == [4, 7]
+
+
+def test_a_model_may_draw_with_keys_from_its_batch():
+    """How dropout is trained with: a key for every example, since a mapped model must not count its draws itself."""
+
+    class Noisy(Line):
+        def __init__(self, rngs):
+            super().__init__(rngs)
+            self.dropout = nnx.Dropout(0.5)
+
+        def __call__(self, x, key):
+            return self.dropout(super().__call__(x), rngs=key)
+
+    class NoisyDouble(Double):
+        def sample(self, key):
+            return super().sample(key), jax.random.split(key, self.batch_size)
+
+        def loss(self, model, batch):
+            said = jax.vmap(model)(*batch)
+            return jnp.mean((said - 2 * batch[0]) ** 2), {"dropped": jnp.mean(said == 0)}
+
+    _, history = fit(Noisy(nnx.Rngs(0)), NoisyDouble(8), steps=40, optimizer=SGD, key=jax.random.key(0))
+    assert len(np.unique(history.metrics["dropped"])) > 3
+    assert 0.4 < np.mean(history.metrics["dropped"]) < 0.6

@@ -85,8 +85,8 @@ def fit(
     """Trains a copy of `model` for `steps` updates: (trained model, History).
 
     `key` decides every batch. After each `chunk` of updates `evaluate(model)`, jitted, is recorded, and training ends
-    early once `stop_when(history)` is true. Only parameters change: a model that counts or draws while it runs
-    (`nnx.BatchNorm`, `nnx.Dropout`) is refused by Flax.
+    early once `stop_when(history)` is true. Only parameters change: a model that counts while it runs (`nnx.BatchNorm`,
+    `nnx.Dropout` with a stream of its own) is refused by Flax. One that draws needs its keys from the batch.
 
     With `checkpoint`, the path of an .npz file, training is saved there at its end and every `save_every` updates, at
     the end of a chunk. If the file is there already, training goes on from it, and ends as it would have ended without
