@@ -49,6 +49,22 @@ def test_every_chapter_has_claims_and_numbers_are_unique():
     assert len({claim.number for claim in LEDGER}) == len(LEDGER)
 
 
+def test_a_claim_is_shown_with_what_was_measured():
+    (claim,) = (claim for claim in LEDGER if claim.number == 4)
+    first, *others = claim.figures
+    lines = (
+        "from whyattention import claims",
+        f"claims.measured({first!r}, 0.5, 'half of it')",
+        f"claims.show({claim.chapter})",
+    )
+    book = notebook("\n".join(lines))
+    NotebookClient(book).execute()
+    shown = book.cells[0].outputs[-1]["data"]["text/markdown"]
+    for text in (claim.article, claim.says, claim.where, f"**{claim.verdict}**", "half of it"):
+        assert text in shown
+    assert all(f"{name} has not been measured yet" in shown for name in others)
+
+
 def test_a_chapter_without_claims_is_named():
     with pytest.raises(ValueError, match="chapter 99"):
         claims.show(99)

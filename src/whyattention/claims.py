@@ -143,14 +143,18 @@ LEDGER: tuple[Claim, ...] = (
 )
 
 
+_texts: dict[str, str] = {}  # of the figures measured in this process, by name, for `show`
+
+
 def measured(name: str, value: float, text: str) -> None:
     """Shows `text`, and keeps `value` under `name` ("chapter/quantity") in the metadata of the cell's output.
 
     The metadata also follows the layout of MyST-NB's glue, so that a page of the book can quote the text by its name.
-    Raises ValueError if `name` is not of that form.
+    `show` repeats the text beside the claim that rests on it. Raises ValueError if `name` is not of that form.
     """
     if name.count("/") != 1 or not all(name.split("/")):
         raise ValueError(f'a measured figure is named "chapter/quantity", got {name!r}')
+    _texts[name] = text
     metadata = {
         "scrapbook": {"name": name, "mime_prefix": ""},
         "whyattention": {"name": name, "value": float(value)},
@@ -173,10 +177,18 @@ def read_measured(notebook: Path) -> dict[str, float]:
 
 
 def show(chapter: int) -> None:
-    """The claims of one chapter as a table: the article's words in paraphrase, its source's, and the verdict."""
+    """The claims of one chapter: the article's in paraphrase, what its source says, what was measured, the verdict."""
     rows = [claim for claim in LEDGER if claim.chapter == chapter]
     if not rows:
         raise ValueError(f"the ledger has no claim for chapter {chapter}")
-    lines = ["| # | The article | The source | Verdict |", "|---|---|---|---|"]
-    lines += [f"| {c.number} | {c.article} | {c.says} ({c.where}) | **{c.verdict}** |" for c in rows]
-    display(Markdown("\n".join(lines)))
+    display(Markdown("\n\n".join(_entry(claim) for claim in rows)))
+
+
+def _entry(claim: Claim) -> str:
+    here = "; ".join(_texts.get(name, f"{name} has not been measured yet") for name in claim.figures)
+    return (
+        f"**Claim {claim.number}.** {claim.article}\n\n"
+        f"- *The source:* {claim.says} ({claim.where})\n"
+        f"- *Measured here:* {here or 'nothing; it would take the machines that it names'}\n"
+        f"- *Verdict:* **{claim.verdict}**"
+    )
