@@ -10,18 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Array, Float
-from lstm import BATCH, gradient_of, peer_with_the_weights_of
+from lstm import peer_with_the_weights_of
+from side_by_side import BATCH, Batch, from_zero, gradient_of, inputs, unrolled
 
 from whyattention.measure.timing import ratio, time_side_by_side
 from whyattention.record import device_name
-from whyattention.recurrent import LSTMCell, unroll
-
-Batch = Float[Array, "batch time features"]
-
-
-def as_it_is(cell: LSTMCell, xs: Batch):
-    return jax.vmap(lambda x: unroll(cell, x)[1])(xs)
+from whyattention.recurrent import LSTMCell
 
 
 def four_steps_a_turn(cell: LSTMCell, xs: Batch):
@@ -118,7 +112,7 @@ def _scan_with_own_gradient(kernel, projected):
 _scan_with_own_gradient.defvjp(_forward, _backward)
 
 VARIANTS = (
-    as_it_is,
+    unrolled,
     project_inside,
     four_steps_a_turn,
     tanh_for_sigmoid,
@@ -129,12 +123,10 @@ VARIANTS = (
 
 def compare(length: int, width: int) -> None:
     cell = LSTMCell(width, width, rngs=nnx.Rngs(0))
-    batch, start = jax.random.normal(jax.random.key(1), (BATCH, length, width)), jnp.zeros((BATCH, width))
-    flax, flax_weights = gradient_of(
-        lambda rnn, xs: rnn(xs, initial_carry=(start, start)), peer_with_the_weights_of(cell)
-    )
+    batch = inputs(length, width)
+    flax, flax_weights = gradient_of(from_zero, peer_with_the_weights_of(cell))
     contestants = {"flax": (flax, (flax_weights, batch))}
-    expected = as_it_is(cell, batch)
+    expected = unrolled(cell, batch)
     for variant in VARIANTS:
         np.testing.assert_allclose(variant(cell, batch), expected, atol=0.05 if variant is bfloat16_products else 1e-4)
         function, weights = gradient_of(variant, cell)
