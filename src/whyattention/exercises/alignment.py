@@ -185,7 +185,7 @@ def check_follows(follows: dict[str, bool]) -> None:
         "A": "compare RNNsearch-50 at 30 and at 59 words",
         "B": "look at RNNsearch-30, which has attention as well, from 30 words on",
         "C": "compare the two models without attention, RNNenc-30 and RNNenc-50, at 40 words",
-        "D": "the figure has two curves, and not how the two models differ: the paper's table 1 gives unequal training",
+        "D": "the figure has two curves, and not how the two models differ: the paper's table 2 gives unequal training",
     }
     for letter, truth in FOLLOWS.items():
         answer = follows[letter]
