@@ -126,7 +126,7 @@ def fit_seeds(
         raise ValueError(f"seeds must be at least 1, got {seeds}")
     model_key, data_key = jax.random.split(key)
 
-    @jax.jit  # one program instead of dozens, one for each kind of array that a model begins with
+    # Not under jit: step by step, a second training of such models finds every small program compiled already.
     @jax.vmap
     def initialise(key):
         _, params, rest = nnx.split(make_model(nnx.Rngs(key)), nnx.Param, ...)
