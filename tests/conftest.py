@@ -1,7 +1,15 @@
 """How the tests of the module use JAX."""
 
 import jax
+import pytest
 
 # Each of hundreds of small programs runs for microseconds and would be optimised for much of a second. The notebooks,
 # which run in processes of their own, use the compiler as it comes.
 jax.config.update("jax_disable_most_optimizations", True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forget_compiled_programs():
+    """A program holds more than a megabyte, and few are asked for again by the tests of another file."""
+    yield
+    jax.clear_caches()
