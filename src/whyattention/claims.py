@@ -119,6 +119,35 @@ LEDGER: tuple[Claim, ...] = (
         verdict="wrong source",
     ),
     Claim(
+        number=8,
+        section="信息瓶颈",
+        article="Sutskever et al. found in 2014 that BLEU collapses when sentences grow from 30 to 60 words.",
+        source="sutskever2014",
+        where="Sutskever et al. 2014, section 3.7 and figure 3",
+        says="“We were surprised to discover that the LSTM did well on long sentences”: no degradation below 35 words, "
+        "a minor one on the longest. The fall is in Cho et al. 2014, figure 4, and Bahdanau et al. 2014, figure 2.",
+        chapter=5,
+        figures=("bottleneck/words_right_short", "bottleneck/words_right_long"),
+        verdict="wrong source",
+    ),
+    Claim(
+        number=9,
+        section="信息瓶颈",
+        article="A fixed vector cannot hold a sentence; its first words are overwritten or diluted by later ones.",
+        source="cho2014properties",
+        where="Cho et al. 2014, section 6; Bahdanau et al. 2014, section 7",
+        says="Cho et al. suspect a “lack of representational power in the decoder”. That the vector is to blame, "
+        "Bahdanau et al. “conjectured”.",
+        chapter=5,
+        figures=(
+            "bottleneck/bits_forward",
+            "bottleneck/bits_reversed",
+            "bottleneck/first_forward",
+            "bottleneck/first_reversed",
+        ),
+        verdict="holds under conditions",
+    ),
+    Claim(
         number=19,
         section="顺序处理",
         article="A recurrent network updates one hidden state per word, h_t = tanh(W_h h_{t-1} + W_x x_t).",
