@@ -115,7 +115,7 @@ LEDGER: tuple[Claim, ...] = (
         says="Trained LSTM language models use about 200 words of context on average. That is use, not capacity; the "
         "article cites Vaswani et al. 2017, who do not measure it.",
         chapter=4,
-        figures=("lstm/horizon_live", "lstm/trainable_bias_5", "lstm/bits_per_unit"),
+        figures=("lstm/horizon_recorded", "lstm/trainable_bias_5", "lstm/bits_per_unit"),
         verdict="wrong source",
     ),
     Claim(
@@ -144,6 +144,47 @@ LEDGER: tuple[Claim, ...] = (
             "bottleneck/bits_reversed",
             "bottleneck/first_forward",
             "bottleneck/first_reversed",
+        ),
+        verdict="holds under conditions",
+    ),
+    Claim(
+        number=10,
+        section="核心想法",
+        article="That a decoder might look back at every state of the encoder was a radical idea in 2014.",
+        source="bahdanau2015",
+        where="Bahdanau et al. 2014, section 6.2",
+        says="“Radical departure” is said of translation by one neural network, as against networks that lend a score "
+        "to a phrase-based system; soft windows over an input were known (Graves 2013).",
+        chapter=6,
+        figures=("bahdanau/scorer_share", "bahdanau/dearer"),
+        verdict="wrong source",
+    ),
+    Claim(
+        number=11,
+        section="核心想法",
+        article="The core of that idea is that every word sees every other word directly.",
+        source="bahdanau2015",
+        where="Bahdanau et al. 2014, sections 3.1 and 3.2",
+        says="Each target word looks at the source's annotations, and at nothing else. The source is read by a "
+        "bidirectional recurrent network; words do not look at words of their own sentence.",
+        chapter=6,
+        figures=("bahdanau/pairs_with_a_weight",),
+        verdict="wrong source",
+    ),
+    Claim(
+        number=12,
+        section="核心想法",
+        article="With attention, a translator no longer gets worse on long sentences.",
+        source="bahdanau2015",
+        where="Bahdanau et al. 2014, figure 2 and section 5.1",
+        says="True of RNNsearch-50, trained on up to 50 words. RNNsearch-30 falls from 23.4 BLEU at 30 words to 7.6 "
+        "at 59 (read from the figure).",
+        chapter=6,
+        figures=(
+            "bahdanau/attention_at_longest_seen",
+            "bahdanau/fixed_at_longest_seen",
+            "bahdanau/attention_beyond",
+            "bahdanau/attention_trained_short",
         ),
         verdict="holds under conditions",
     ),
