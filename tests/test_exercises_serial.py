@@ -15,6 +15,7 @@ from whyattention.exercises.serial import (
     check_utilisation,
 )
 from whyattention.measure.cost import work_and_span
+from whyattention.measure.timing import time_call
 
 
 def combine(earlier, later):
@@ -68,6 +69,7 @@ RIGHT = [
     (check_utilisation, share),
     (check_stopwatch, stopwatch),
     (check_stopwatch, lambda fn, x: np.float64(stopwatch(fn, x))),
+    (check_stopwatch, lambda fn, x: time_call(fn, x, repeats=3).median_s),
 ]
 
 WRONG = [
@@ -105,6 +107,7 @@ WRONG = [
     (check_utilisation, lambda *a: 0.5, "expected work / seconds / peak"),
     (check_stopwatch, lambda fn, x: stopwatch(fn, x, warm=False), "first call compiles"),
     (check_stopwatch, lambda fn, x: stopwatch(fn, x, wait=lambda result: None), "before the result was there"),
+    (check_stopwatch, lambda fn, x: 1e-6 + 0 * stopwatch(fn, x), "before the result was there"),
     (check_stopwatch, lambda fn, x: "0.1", "as a float"),
 ]
 

@@ -166,13 +166,21 @@ def check_stopwatch(stopwatch: Callable) -> None:
         return jax.lax.scan(lambda h, _: (jnp.tanh(h @ x), None), x, None, length=100)[0]
 
     x = jax.random.normal(jax.random.key(0), (256, 256)) / 16
-    seconds = given(stopwatch(fn, x))
+    results = []
+
+    def watched(x):
+        results.append(fn(x))
+        return results[-1]
+
+    seconds = given(stopwatch(watched, x))
+    # The surest sign, and blind to what else the machine does; what was only traced, by a jit around it, cannot tell.
+    there = all(result.is_ready() for result in results if hasattr(result, "is_ready"))
     assert isinstance(seconds, float | np.floating), f"expected seconds as a float, got {type(seconds).__name__}"
     assert seconds < compiling, (
         f"{seconds:.2f} s: the first call compiles, and that is in this time; call it once before the clock starts"
     )
     true = time_call(lambda x: fn(x), x, repeats=5)
-    assert seconds > 0.5 * min(true.samples_s), (
+    assert there and seconds > 0.25 * min(true.samples_s), (
         f"{seconds:.4f} s for a call that takes {true.median_s:.4f} s: the clock was stopped before the result was "
         "there; call jax.block_until_ready on it"
     )
