@@ -20,6 +20,14 @@ def _rows(answer, expected) -> np.ndarray:
     return answer
 
 
+def _require_same_rows(answer, expected) -> None:
+    wrong = np.flatnonzero(np.any(answer != expected, axis=1))
+    assert not wrong.size, (
+        f"for {SENTENCES[wrong[0]].tolist()} {expected[wrong[0]].tolist()} was expected, "
+        f"got {answer[wrong[0]].tolist()}"
+    )
+
+
 def check_shift_right(shift_right: Callable) -> None:
     """`shift_right(target [pairs, T])` is what a decoder reads while it says `target`: BEGIN, and all but the last.
 
@@ -43,11 +51,7 @@ def check_shift_right(shift_right: Callable) -> None:
     assert np.all(answer[kept] == END), (
         "an END is lost: it moves one place to the right as every token does, where padding follows it"
     )
-    wrong = np.flatnonzero(np.any(answer != expected, axis=1))
-    assert not wrong.size, (
-        f"for {SENTENCES[wrong[0]].tolist()} {expected[wrong[0]].tolist()} was expected, "
-        f"got {answer[wrong[0]].tolist()}"
-    )
+    _require_same_rows(answer, expected)
     print("Correct: at every position the decoder knows all words before the one it is to say, and not that one.")
 
 
@@ -101,11 +105,7 @@ def check_reverse_words(reverse_words: Callable) -> None:
     for row, end in zip(with_end, ENDS, strict=True):
         row[: end + 1] = row[: end + 1][::-1]
     assert not np.array_equal(answer, with_end), "END was reversed along with the words; it stays behind the last one"
-    wrong = np.flatnonzero(np.any(answer != expected, axis=1))
-    assert not wrong.size, (
-        f"for {SENTENCES[wrong[0]].tolist()} {expected[wrong[0]].tolist()} was expected, "
-        f"got {answer[wrong[0]].tolist()}"
-    )
+    _require_same_rows(answer, expected)
     print("Correct: the first word is now the last one read, whatever the padding.")
 
 

@@ -14,7 +14,13 @@ import optax
 from flax import nnx
 from jaxtyping import Float, Int
 
-from whyattention.measure.translation import alignment_error_rate, attention_entropy, quality_by_length, translate
+from whyattention.measure.translation import (
+    alignment_error_rate,
+    attention_entropy,
+    in_buckets,
+    quality_by_length,
+    translate,
+)
 from whyattention.seq2seq import Seq2Seq
 from whyattention.tasks.english_french import SOURCE_WORDS, TARGET_WORDS, Pair, detokenise, sentence_pairs
 from whyattention.tasks.translation import Translation, shift_right
@@ -95,11 +101,10 @@ def alignment_by_length(
     model: Seq2Seq, sentences: Sentences, edges: tuple[int, ...] = EDGES
 ) -> dict[str, Float[np.ndarray, " buckets"]]:
     """By bucket: "error_rate" (see `alignment_error_rate`), and "entropy", the mean over target words, in bits."""
-    weights, lengths = looks(model, sentences), np.array(sentences.lengths)
+    weights = looks(model, sentences)
     width = sentences.source.shape[1]
     rows = []
-    for shortest, end in pairwise(edges):
-        here = np.flatnonzero((shortest <= lengths) & (lengths < end))
+    for here in in_buckets(sentences.lengths, edges):
         chosen = [weights[number] for number in here]
         words = np.concatenate([np.pad(rows, ((0, 0), (0, width - rows.shape[1]))) for rows in chosen])
         error_rate = alignment_error_rate(chosen, [sentences.pairs[number].alignment for number in here])

@@ -13,7 +13,7 @@ import numpy as np
 import optax
 from flax import nnx
 
-from whyattention.measure.translation import bleu, translate
+from whyattention.measure.translation import bleu, in_buckets, translate
 from whyattention.tasks.parallel_text import Verse, join_neighbours, split_by_chapter
 from whyattention.tasks.translation import Translation
 from whyattention.tasks.vocabulary import Subwords, pad
@@ -103,10 +103,9 @@ def _translations(model, corpus, verses):
 
 
 def _by_bucket(said, verses):
-    lengths = np.array([_words(verse) for verse in verses])
     rows = []
-    for shortest, end in pairwise(EDGES):
-        here = np.flatnonzero((shortest <= lengths) & (lengths < end))
+    places = in_buckets([_words(verse) for verse in verses], EDGES)
+    for (shortest, end), here in zip(pairwise(EDGES), places, strict=True):
         score = bleu([said[i] for i in here], [verses[i].french for i in here]).score
         rows.append({"shortest": shortest, "longest": end - 1, "sentences": len(here), "bleu": score})
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import NamedTuple
 
 import jax
@@ -102,6 +103,12 @@ def tokens_right(
     return np.sum((translations == targets) & real, axis=1), np.sum(real, axis=1)
 
 
+def in_buckets(lengths: Sequence[int], edges: Sequence[int]) -> list[np.ndarray]:
+    """For each i, the places of those `lengths` that are from `edges[i]` up to but not with `edges[i + 1]`."""
+    lengths = np.asarray(lengths)
+    return [np.flatnonzero((shortest <= lengths) & (lengths < end)) for shortest, end in pairwise(edges)]
+
+
 def quality_by_length(
     translations: Int[np.ndarray, "sentences length"],
     targets: Int[np.ndarray, "sentences target"],
@@ -124,7 +131,6 @@ def quality_by_length(
             f"expected one target and one length per translation, "
             f"got {len(targets)} and {len(lengths)} for {len(translations)}"
         )
-    bucket = np.searchsorted(edges, lengths, side="right") - 1
     if outside := [int(length) for length in lengths if not edges[0] <= length < edges[-1]]:
         raise ValueError(f"lengths must be from {edges[0]} to {edges[-1] - 1}, got {outside[0]}")
     matched = exact_match(translations, targets)
@@ -132,12 +138,12 @@ def quality_by_length(
     said, meant = (np.array([detokenise(row) for row in rows], dtype=object) for rows in (translations, targets))
     rows = [
         {
-            "sentences": np.sum(here),
-            "exact_match": _share(np.sum(matched[here]), np.sum(here)),
+            "sentences": len(here),
+            "exact_match": _share(np.sum(matched[here]), len(here)),
             "token_accuracy": _share(np.sum(right[here]), np.sum(wanted[here])),
             "bleu": bleu(said[here].tolist(), meant[here].tolist()).score,
         }
-        for here in (bucket == number for number in range(len(edges) - 1))
+        for here in in_buckets(lengths, edges)
     ]
     columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
     return {"shortest": edges[:-1], "longest": edges[1:] - 1, **columns}
