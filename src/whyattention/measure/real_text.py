@@ -21,7 +21,7 @@ from whyattention.training import Mixture
 
 EDGES = (1, 11, 21, 31, 41, 51, 61)  # of the buckets of test sentences, in words of the English
 LONGEST = EDGES[-1] - 1  # words of English, in training and in testing
-WIDTHS = (24, 40, 64, 128)  # tokens with END that a batch's sentences are padded to, either side
+WIDTHS = (24, 32, 40, 48, 64, 80, 96, 112)  # tokens with END that a batch's sentences are padded to, either side
 
 
 class Corpus(NamedTuple):
