@@ -158,7 +158,7 @@ def check_stopwatch(stopwatch: Callable) -> None:
 
     Raises AssertionError with a hint if it leaves something out or lets something in.
     """
-    compiling = 1.0  # seconds
+    compiling = 0.5  # seconds
 
     @jax.jit
     def fn(x):
