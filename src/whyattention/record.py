@@ -186,10 +186,13 @@ def translation(scale: str, save: Callable[[Result], None], previous: Result) ->
     "runs" is a list of {"model", "seed", "parameters", "loss", "bleu", "signature", "quality", "samples"}; see
     `measure.real_text.evaluate`. A training that is interrupted goes on from a checkpoint in the cache directory.
     """
-    hidden_size, tokens, updates, seeds = {"quick": (256, 1024, 3000, 3), "full": (512, 8192, 30_000, 3)}[scale]
+    hidden_size, embed_features, tokens, updates, seeds = {
+        "quick": (256, 128, 1024, 3600, 2),
+        "full": (512, 512, 8192, 30_000, 3),
+    }[scale]
     corpus = real_text.prepare(bible(), vocabulary_size={"quick": 4000, "full": 8000}[scale])
     task = real_text.training_mixture(corpus, tokens=tokens)
-    makers = matched_translators(corpus.source.size, corpus.target.size, hidden_size)
+    makers = matched_translators(corpus.source.size, corpus.target.size, hidden_size, embed_features=embed_features)
     settings = {"hidden_size": hidden_size, "tokens": tokens, "updates": updates}
     runs = previous.get("runs", [])
     done = {(run["model"], run["seed"]) for run in runs}
