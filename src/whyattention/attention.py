@@ -162,11 +162,94 @@ class MultiHeadAttention(nnx.Module):
     def __call__(
         self, x: Float[Array, "time features"], mask: Bool[Array, "time time"] | None = None
     ) -> Float[Array, "time features"]:
-        features = self.query[...].shape[0]
+        heads = jax.vmap(dot_product_attention, in_axes=(1, 1, 1, None), out_axes=1)(*self._heads(x), mask)
+        return heads.reshape(x.shape) @ self.output[...]
+
+    def weights(
+        self, x: Float[Array, "time features"], mask: Bool[Array, "time time"] | None = None
+    ) -> Float[Array, "heads query key"]:
+        """Where every head looks: the rows that the values are averaged with."""
+        query, key, _ = self._heads(x)
+        # With the identity matrix for values, the weighted mean of the values is the row of weights.
+        return jax.vmap(dot_product_attention, in_axes=(1, 1, None, None))(query, key, jnp.eye(x.shape[0]), mask)
+
+    def _heads(self, x):
+        """Queries, keys and values, each `[time, heads, features / heads]`."""
+        features = self.query.shape[0]
         if x.ndim != 2 or x.shape[0] == 0 or x.shape[1] != features:
             raise ValueError(f"MultiHeadAttention expects [time, {features}] with a time step, got shape {x.shape}")
         query, key, value = (
             (x @ kernel[...]).reshape(x.shape[0], self.num_heads, -1) for kernel in (self.query, self.key, self.value)
         )
-        heads = jax.vmap(dot_product_attention, in_axes=(1, 1, 1, None), out_axes=1)(query, key, value, mask)
-        return heads.reshape(x.shape) @ self.output[...]
+        if self.rotary:
+            query, key = (jax.vmap(rotate, in_axes=1, out_axes=1)(heads) for heads in (query, key))
+        return query, key, value
+
+
+def blockwise_attention(
+    query: Float[Array, "query features"],
+    key: Float[Array, "key features"],
+    value: Float[Array, "key values"],
+    key_mask: Bool[Array, " key"] | None = None,
+    *,
+    causal: bool = False,
+    block_size: int = 256,
+) -> Float[Array, "query values"]:
+    """What `dot_product_attention` gives, without ever holding a score for every pair: memory is linear in length.
+
+    A block of queries reads the keys block by block and keeps three things per query: the largest score so far, the
+    sum of exponentials relative to it, and the values mixed with them (Milakov & Gimelshein 2018, algorithm 3; Rabe &
+    Staats 2021). When the largest score grows, the other two are scaled down. The gradient computes each block again
+    instead of keeping it, as in Dao et al. 2022. As many operations as full attention, and some more.
+
+    `key_mask` is True at keys that may be looked at by any query (see `padding_mask`), and with `causal` query i may
+    look at keys 0 to i only. A query that may look nowhere gets zeros. Raises ValueError where `dot_product_attention`
+    does, if `key_mask` is not boolean with one entry per key, if `causal` is asked for with more keys than queries or
+    fewer, or if `block_size` is below 1.
+    """
+    result = jax.eval_shape(dot_product_attention, query, key, value)  # the same requirements, and the same errors
+    queries, keys = query.shape[0], key.shape[0]
+    key_mask = jnp.ones(keys, dtype=bool) if key_mask is None else key_mask
+    if key_mask.shape != (keys,) or key_mask.dtype != bool:
+        raise ValueError(f"key_mask must be boolean, of shape {(keys,)}, got {key_mask.dtype} {key_mask.shape}")
+    if causal and queries != keys:
+        raise ValueError(f"causal attention needs one query per key, got {queries} queries for {keys} keys")
+    if block_size < 1:
+        raise ValueError(f"block_size must be at least 1, got {block_size}")
+    lowest = jnp.finfo(result.dtype).min
+    key_blocks = [_in_blocks(array, block_size) for array in (key, value, jnp.arange(keys), key_mask)]
+
+    # Both are computed again for the gradient: the scores of one block of keys, and what was mixed before each block.
+    @jax.checkpoint
+    def attend(query_block):
+        query, query_places = query_block
+
+        @jax.checkpoint
+        def add_keys(so_far, key_block):
+            largest, total, mixed = so_far
+            key, value, key_places, mask = key_block
+            mask = mask & (key_places <= query_places[:, None]) if causal else mask
+            scores = jnp.where(mask, query @ key.T, lowest)
+            # No gradient: total and mixed are both relative to it, and their quotient does not depend on it.
+            new_largest = jnp.maximum(largest, jax.lax.stop_gradient(scores.max(axis=1)))
+            weights = jnp.where(mask, jnp.exp(scores - new_largest[:, None]), 0.0)
+            shrink = jnp.exp(largest - new_largest)
+            total = shrink * total + weights.sum(axis=1)
+            return (new_largest, total, shrink[:, None] * mixed + weights @ value), None
+
+        rows = query.shape[0]
+        start = (jnp.full(rows, lowest), jnp.zeros(rows, result.dtype), jnp.zeros((rows, value.shape[1]), result.dtype))
+        (_, total, mixed), _ = jax.lax.scan(add_keys, start, key_blocks)
+        return mixed / jnp.where(total > 0, total, 1)[:, None]
+
+    scaled = query / jnp.sqrt(query.shape[1])
+    mixed = jax.lax.map(attend, [_in_blocks(array, block_size) for array in (scaled, jnp.arange(queries))])
+    return mixed.reshape(-1, value.shape[1])[:queries]
+
+
+def _in_blocks(array: Array, size: int) -> Array:
+    """`[n, ...]` cut into `[blocks, size, ...]`, or one block of n if that is smaller; the end is filled with zeros."""
+    size = min(size, len(array))
+    missing = -len(array) % size
+    padded = jnp.pad(array, [(0, missing)] + [(0, 0)] * (array.ndim - 1))
+    return padded.reshape(-1, size, *array.shape[1:])
