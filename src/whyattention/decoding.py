@@ -13,7 +13,10 @@ State = Any  # a pytree of arrays: what it keeps of the words said so far
 
 
 class Decodable(Protocol):
-    """What decoding asks of a translator, for one sentence at a time."""
+    """What decoding asks of a translator, for one sentence at a time.
+
+    One that can take only so many steps says how many in its attribute `cache_length`.
+    """
 
     def encode(self, source: Int[Array, " source"]) -> Memory: ...
 
@@ -28,9 +31,9 @@ def greedy_decode(model: Decodable, source: Int[Array, " source"], max_length: i
 
     A translation that has not ended after `max_length` words is cut there and has no END. Padding and BEGIN are never
     said. The loop ends with the sentence, and under `jax.vmap` with the last sentence of the batch. Raises ValueError
-    if `max_length` is below 1.
+    if `max_length` is below 1 or beyond the model's `cache_length`.
     """
-    _require_at_least_one("max_length", max_length)
+    _check_max_length(model, max_length)
     memory = model.encode(source)
 
     def unfinished(carry):
@@ -60,9 +63,9 @@ def beam_search(
     ended stays as it is. They are ranked by ln p / ((5 + length) / 6)^length_penalty, END counted as a word (Wu et al.
     2016, equation 14): 0 ranks by probability, which favours short ones. The ln p given back is not divided. The search
     ends when no hypothesis can overtake one that has ended. A beam of 1 is `greedy_decode`. Raises ValueError if
-    `max_length` or `beam_size` is below 1 or `length_penalty` below 0.
+    `max_length` or `beam_size` is below 1, `max_length` beyond the model's `cache_length` or `length_penalty` below 0.
     """
-    _require_at_least_one("max_length", max_length)
+    _check_max_length(model, max_length)
     _require_at_least_one("beam_size", beam_size)
     if not length_penalty >= 0:
         raise ValueError(f"length_penalty must be at least 0, got {length_penalty}")
@@ -110,6 +113,13 @@ def beam_search(
 
 def _sayable(logits):
     return logits.at[..., jnp.array([PADDING, BEGIN])].set(-jnp.inf)
+
+
+def _check_max_length(model, max_length):
+    _require_at_least_one("max_length", max_length)
+    cache_length = getattr(model, "cache_length", max_length)
+    if max_length > cache_length:
+        raise ValueError(f"max_length must be at most the model's cache_length, {cache_length}, got {max_length}")
 
 
 def _require_at_least_one(name, number):

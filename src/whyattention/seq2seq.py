@@ -12,12 +12,12 @@ from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from whyattention.attention import AdditiveAttention, padding_mask
 from whyattention.recurrent import GRUCell, unroll
+from whyattention.tasks.vocabulary import check_sentence
 from whyattention.training import closest_width, parameter_count
 
 Direction = Literal["forward", "reversed", "bidirectional"]
@@ -111,7 +111,7 @@ class Seq2Seq(nnx.Module):
         self.output = nnx.Linear(embed_features, target_vocabulary, rngs=rngs)
 
     def encode(self, source: Int[Array, " source"]) -> Memory:
-        _check_sentence("source", source, self.source_vocabulary)
+        check_sentence("source", source, self.source_vocabulary)
         mask = padding_mask(source)
         annotations, summary = self.encoder(self.source_embedding(source), jnp.sum(mask))
         if self.scorer is None:
@@ -159,7 +159,7 @@ class Seq2Seq(nnx.Module):
         return self._run(source, target_in)[3]
 
     def _run(self, source, target_in):
-        _check_sentence("target_in", target_in, self.target_vocabulary)
+        check_sentence("target_in", target_in, self.target_vocabulary)
         memory, words = self.encode(source), self.target_embedding(target_in)
         gates = self.cell.project(words)
         _, (states, weights) = jax.lax.scan(partial(self.advance, memory), self.start(memory), gates)
@@ -188,16 +188,3 @@ def matched_translators(
     parameters = parameter_count(nnx.eval_shape(lambda: make(hidden_size, True, nnx.Rngs(0))))
     width = closest_width(lambda width: make(width, False, nnx.Rngs(0)), parameters, range(1, 2 * hidden_size + 1))
     return {"fixed vector": partial(make, width, False), "attention": partial(make, hidden_size, True)}
-
-
-def _check_sentence(name, tokens, vocabulary):
-    if tokens.ndim != 1 or tokens.shape[0] == 0:
-        raise ValueError(
-            f"{name} must be one sentence of shape [time], END at least, got shape {tokens.shape}; "
-            "for a batch use jax.vmap(model)"
-        )
-    if isinstance(tokens, jax.core.Tracer):  # no numbers to look at yet
-        return
-    numbers = np.asarray(tokens)  # NumPy's, which stay numbers where JAX's would be traced
-    if numbers.min() < 0 or numbers.max() >= vocabulary:
-        raise ValueError(f"{name} must hold tokens from 0 to {vocabulary - 1}, got {numbers}")

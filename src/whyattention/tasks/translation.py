@@ -25,17 +25,22 @@ def shift_right(target: Int[Array, "*batch target"]) -> Int[Array, "*batch targe
     return jnp.concatenate([begin, target[..., :-1]], axis=-1)
 
 
-def teacher_forced_loss(model: Translator, batch: Batch):
+def teacher_forced_loss(model: Translator, batch: Batch, label_smoothing: float = 0.0):
     """Cross-entropy in nats per token of the targets, END included and padding not, and the share named rightly.
 
     The sum over the whole batch is divided by the number of its real tokens: a long sentence counts for more than a
-    short one, and how far either is padded counts for nothing.
+    short one, and how far either is padded counts for nothing. With `label_smoothing` that share of what is asked for
+    is spread evenly over the vocabulary (Szegedy et al. 2016; Vaswani et al. 2017, section 5.4).
     """
     source, target = batch
     logits = jax.vmap(model)(source, shift_right(target))
     real = target != PADDING
     count = jnp.maximum(jnp.sum(real), 1)
-    losses = optax.softmax_cross_entropy_with_integer_labels(logits, target)
+    if label_smoothing:
+        wanted = optax.smooth_labels(jax.nn.one_hot(target, logits.shape[-1]), label_smoothing)
+        losses = optax.softmax_cross_entropy(logits, wanted)
+    else:
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, target)
     right = jnp.argmax(logits, axis=-1) == target
     return jnp.sum(losses, where=real) / count, {"token_accuracy": jnp.sum(right, where=real) / count}
 
@@ -45,12 +50,14 @@ class Translation:
     """Pairs drawn evenly from `source` `[pairs, S]` and `target` `[pairs, T]`, made by `vocabulary.pad`.
 
     A model is a translator, `model(source [S], target_in [T]) -> logits [T, target vocabulary]`. Raises ValueError if
-    the two sides are not as many, or none, or if `batch_size` is below 1.
+    the two sides are not as many, or none, if `batch_size` is below 1, or if `label_smoothing` (see
+    `teacher_forced_loss`) is not from 0 to below 1.
     """
 
     source: Int[Array, "pairs source"]
     target: Int[Array, "pairs target"]
     batch_size: int = 64
+    label_smoothing: float = 0.0
 
     def __post_init__(self):
         if len(self.source) != len(self.target) or len(self.source) == 0 or self.batch_size < 1:
@@ -58,6 +65,8 @@ class Translation:
                 f"batches of at least 1 are drawn from as many sources as targets, got batch_size={self.batch_size}, "
                 f"{len(self.source)} sources and {len(self.target)} targets"
             )
+        if not 0 <= self.label_smoothing < 1:
+            raise ValueError(f"label_smoothing must be from 0 to below 1, got {self.label_smoothing}")
 
     def sample(self, key: Array) -> Batch:
         chosen = jax.random.randint(key, (self.batch_size,), 0, len(self.source))
@@ -66,7 +75,7 @@ class Translation:
 
     def loss(self, model: Translator, batch: Batch):
         """See `teacher_forced_loss`."""
-        return teacher_forced_loss(model, batch)
+        return teacher_forced_loss(model, batch, self.label_smoothing)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import jax
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Array, Int
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 PADDING, BEGIN, END, UNKNOWN = 0, 1, 2, 3
@@ -108,6 +109,23 @@ class Subwords:
     def decode(self, tokens: Iterable[int]) -> str:
         """The text before the first END, without reserved tokens; bytes that are no UTF-8 become U+FFFD."""
         return self.tokenizer.decode(list(_before_end(tokens)))
+
+
+def check_sentence(name: str, tokens: Int[Array, " time"], vocabulary: int) -> None:
+    """Raises ValueError, with `name`, unless `tokens` is one sentence of numbers from 0 to below `vocabulary`.
+
+    While a function is being traced there are no numbers to look at, and the shape alone is checked.
+    """
+    if tokens.ndim != 1 or tokens.shape[0] == 0:
+        raise ValueError(
+            f"{name} must be one sentence of shape [time], END at least, got shape {tokens.shape}; "
+            "for a batch use jax.vmap(model)"
+        )
+    if isinstance(tokens, jax.core.Tracer):
+        return
+    numbers = np.asarray(tokens)  # NumPy's, which stay numbers where JAX's would be traced
+    if numbers.min() < 0 or numbers.max() >= vocabulary:
+        raise ValueError(f"{name} must hold tokens from 0 to {vocabulary - 1}, got {numbers}")
 
 
 def pad(sequences: Sequence[Sequence[int]], length: int | None = None) -> Int[np.ndarray, "pairs length"]:
