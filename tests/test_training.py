@@ -1,5 +1,6 @@
 """Training: seeds under vmap are runs of their own, keys decide everything, clipping changes the update."""
 
+import io
 from dataclasses import dataclass
 
 import jax
@@ -136,12 +137,19 @@ def test_counts_parameters_of_one_model():
     assert parameter_count(nnx.Linear(3, 4, rngs=nnx.Rngs(0))) == 16
 
 
-@pytest.mark.parametrize("wrong", [{"steps": 0}, {"chunk": 0}, {"seeds": 0}])
-def test_numbers_below_one_are_named(wrong):
-    arguments = {"seeds": 1, "steps": 1, "chunk": 1, **wrong}
-    (name,) = wrong
-    with pytest.raises(ValueError, match=f"{name}.*0"):
+@pytest.mark.parametrize("number", [0, -1, 1.0, True, "1"])
+@pytest.mark.parametrize("name", ["seeds", "steps", "chunk", "save_every"])
+def test_what_is_no_whole_number_from_one_is_named(name, number):
+    arguments = {"seeds": 1, "steps": 1, "chunk": 1, name: number}
+    with pytest.raises(ValueError, match=f"{name} must be a whole number from 1, got {number!r}"):
         fit_seeds(Line, Double(), optimizer=SGD, key=jax.random.key(0), **arguments)
+
+
+def test_any_integer_will_do():
+    _, history = fit_seeds(
+        Line, Double(), seeds=np.int64(2), steps=np.int64(4), optimizer=SGD, key=jax.random.key(0), chunk=np.uint8(3)
+    )
+    assert history.loss.shape == (2, 4)
 
 
 def test_closest_width_counts_without_making_arrays():
@@ -189,6 +197,20 @@ def test_all_seeds_are_given_the_same_task_of_a_mixture():
 def test_shares_that_fit_no_mixture_are_named(shares):
     with pytest.raises(ValueError, match=r"positive share.*for 3 tasks"):
         Mixture(MIXTURE.tasks, shares)
+
+
+def test_a_mixture_of_mixtures_is_refused():
+    with pytest.raises(ValueError, match="mixture of mixtures"):
+        Mixture((Stretched(4), MIXTURE), (0.5, 0.5))
+
+
+@pytest.mark.parametrize("task", [Double(), MIXTURE])
+def test_a_key_of_the_old_style_gives_the_same_run(task):
+    new, old = (
+        fit(Line(nnx.Rngs(0)), task, steps=12, optimizer=SGD, key=key, chunk=2)[1].loss
+        for key in (jax.random.key(0), jax.random.key_data(jax.random.key(0)))
+    )
+    np.testing.assert_array_equal(new, old)
 
 
 def equal(left, right):
@@ -239,6 +261,75 @@ def test_a_checkpoint_of_another_training_is_named(tmp_path):
         fit(Line(nnx.Rngs(0)), Double(), **(arguments | {"key": jax.random.key(1)}), checkpoint=path)
     with pytest.raises(ValueError, match=r"line\.npz.*another model or optimizer"):
         fit(Line(nnx.Rngs(0)), Double(), **(arguments | {"optimizer": optax.adam(0.1)}), checkpoint=path)
+
+
+def test_a_checkpoint_of_a_model_that_only_looks_alike_is_named(tmp_path):
+    class Doubling(Line):
+        def __init__(self, rngs):
+            self.gradient = nnx.Param(jnp.ones(()))
+
+    arguments = {"steps": 1, "key": jax.random.key(0), "optimizer": SGD, "checkpoint": tmp_path / "line.npz"}
+    fit(Line(nnx.Rngs(0)), Double(), **arguments)
+    with pytest.raises(ValueError, match=r"line\.npz.*another model or optimizer: see state.*gradient"):
+        fit(Doubling(nnx.Rngs(0)), Double(), **arguments)
+
+
+def test_what_a_checkpoint_cannot_be_resumed_with_is_named(tmp_path):
+    arguments = {"key": jax.random.key(0), "optimizer": SGD, "checkpoint": tmp_path / "line.npz"}
+    fit(Line(nnx.Rngs(0)), Double(), steps=4, **arguments)
+    with pytest.raises(ValueError, match=r"line\.npz has 4 updates, which is more than steps=3"):
+        fit(Line(nnx.Rngs(0)), Double(), steps=3, **arguments)
+    with pytest.raises(ValueError, match=r"line\.npz has the evaluations \[\], and `evaluate` now \['slope'\]"):
+        fit(Line(nnx.Rngs(0)), Double(), steps=8, evaluate=slope, **arguments)
+
+
+def damaged(whole: bytes, how: str) -> bytes:
+    arrays, content = dict(np.load(io.BytesIO(whole))), io.BytesIO()
+    if how == "array":
+        np.save(content, arrays["loss"])
+        return content.getvalue()
+    if how == "without keys":
+        np.savez(content, **{name: array for name, array in arrays.items() if name != "first_keys"})
+        return content.getvalue()
+    place = whole.index(arrays["loss"].tobytes())
+    changed = whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]
+    return {"cut": whole[:-40], "empty": b"", "text": b"hello", "changed": changed}[how]
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("cut", "no whole .npz file"),
+        ("empty", "no whole .npz file"),
+        ("text", "no whole .npz file"),
+        ("array", "no whole .npz file"),
+        ("changed", "a broken .npz file: Bad CRC"),
+        ("without keys", "no checkpoint: it has no first_keys"),
+    ],
+)
+def test_a_file_that_is_no_whole_checkpoint_is_named(tmp_path, how, words):
+    path = tmp_path / "line.npz"
+    arguments = {"steps": 2, "key": jax.random.key(0), "optimizer": SGD, "checkpoint": path}
+    fit(Line(nnx.Rngs(0)), Double(), **arguments)
+    path.write_bytes(damaged(path.read_bytes(), how))
+    with pytest.raises(ValueError, match=rf"line\.npz is {words}"):
+        fit(Line(nnx.Rngs(0)), Double(), **arguments)
+
+
+def test_a_folder_that_is_not_there_is_named_before_training(tmp_path):
+    def never(history):
+        raise AssertionError("trained")
+
+    with pytest.raises(FileNotFoundError, match=r"no folder .*nowhere for the checkpoint .*line\.npz"):
+        fit(
+            Line(nnx.Rngs(0)),
+            Double(),
+            steps=2,
+            optimizer=SGD,
+            key=jax.random.key(0),
+            checkpoint=tmp_path / "nowhere" / "line.npz",
+            stop_when=never,
+        )
 
 
 def test_a_second_training_compiles_nothing():

@@ -5,7 +5,9 @@ scalars. Whole chunks of updates, the drawing of their batches included, are one
 """
 
 import bisect
+import operator
 import tempfile
+import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -40,7 +42,8 @@ class Mixture:
     """Several tasks in one training, as a rule one task in batches of several shapes: each chunk is of one of them.
 
     Which one is drawn for every chunk, with probabilities in proportion to `shares`; the first seed's key decides. All
-    must have the same metrics. Short chunks mix well. Raises ValueError unless there is a positive share for each.
+    must have the same metrics. Short chunks mix well. Raises ValueError unless there is a positive share for each, or
+    if one of them is a mixture itself.
     """
 
     tasks: tuple[Task, ...]
@@ -49,6 +52,8 @@ class Mixture:
     def __post_init__(self):
         if not self.tasks or len(self.tasks) != len(self.shares) or not all(share > 0 for share in self.shares):
             raise ValueError(f"a positive share is needed for each task, got {self.shares} for {len(self.tasks)} tasks")
+        if any(isinstance(task, Mixture) for task in self.tasks):
+            raise ValueError("a mixture of mixtures cannot be drawn: give the tasks of both, and a share for each")
 
 
 @dataclass(frozen=True)
@@ -90,10 +95,13 @@ def fit(
 
     With `checkpoint`, the path of an .npz file, training is saved there at its end and every `save_every` updates, at
     the end of a chunk. If the file is there already, training goes on from it, and ends as it would have ended without
-    the interruption. A file of a finished training gives its result at once; to train anew, delete it.
+    the interruption. A file of a finished training gives its result at once; to train anew, delete it. Its key is
+    compared with this one's, and names, shapes and types of all parameters and of the optimizer's state are. What those
+    do not show is for the caller to keep the same: the task, and numbers in the optimizer, like a learning rate.
 
     Raises ValueError if `steps`, `chunk` or `save_every` is not a positive whole number, if a metric is not a scalar,
-    or if the checkpoint is of a training with another key, model or optimizer.
+    if the checkpoint is of a training with another key, model or optimizer, with other evaluations or of more than
+    `steps` updates, or if it is no whole checkpoint; FileNotFoundError if the folder it belongs in is not there.
     """
     graphdef, params, rest = nnx.split(model, nnx.Param, ...)
     run = partial(_run_chunk, graphdef, optimizer)
@@ -122,8 +130,7 @@ def fit_seeds(
     Gives one model whose parameters have `seeds` as an extra first axis (see `over_seeds` and `one_seed`), and a
     History with the same first axis. The other arguments, and the errors, are those of `fit`.
     """
-    if seeds < 1:
-        raise ValueError(f"seeds must be at least 1, got {seeds}")
+    seeds = _at_least_one("seeds", seeds)
     model_key, data_key = jax.random.split(key)
 
     # Not under jit: step by step, a second training of such models finds every small program compiled already.
@@ -214,15 +221,21 @@ def _evaluate_seeds(graphdef, evaluate, state):
 
 
 def _train(run, task, state, steps, chunk, watch, stop_when, checkpoint, save_every):
-    if not all(isinstance(number, int) and number >= 1 for number in (steps, chunk, save_every)):
-        raise ValueError(
-            "steps, chunk and save_every must be whole numbers from 1, "
-            f"got steps={steps}, chunk={chunk} and save_every={save_every}"
-        )
+    steps, chunk = _at_least_one("steps", steps), _at_least_one("chunk", chunk)
+    save_every = _at_least_one("save_every", save_every)
     pieces = []
     first_keys = state[3]
+    if checkpoint is not None and not Path(checkpoint).parent.is_dir():  # better now than after the training
+        raise FileNotFoundError(f"there is no folder {Path(checkpoint).parent} for the checkpoint {checkpoint}")
     if checkpoint is not None and Path(checkpoint).exists():
         state, history = _load(checkpoint, state)
+        wanted = {} if watch is None else jax.eval_shape(watch, state)
+        if sorted(history.evaluations) != sorted(wanted):
+            raise ValueError(
+                f"{checkpoint} has the evaluations {sorted(history.evaluations)}, and `evaluate` now {sorted(wanted)}"
+            )
+        if history.updates > steps:
+            raise ValueError(f"{checkpoint} has {history.updates} updates, which is more than steps={steps}")
         pieces.append(history)
     with progress.bar(steps, "training") as bar:
         done = sum(piece.updates for piece in pieces)
@@ -242,10 +255,22 @@ def _train(run, task, state, steps, chunk, watch, stop_when, checkpoint, save_ev
     return state, _joined(pieces)
 
 
+def _at_least_one(name, number):
+    """`number` as Python's int, whichever library's integer it is."""
+    try:
+        whole = 0 if isinstance(number, bool) else operator.index(number)
+    except TypeError:
+        whole = 0
+    if whole < 1:
+        raise ValueError(f"{name} must be a whole number from 1, got {number!r}")
+    return whole
+
+
 def _drawn(task, keys):
     """The task of the next chunk."""
     if not isinstance(task, Mixture):
         return task
+    keys = keys if _is_key(keys) else jax.random.wrap_key_data(keys)  # of the old style, numbers
     key = jax.random.fold_in(jnp.ravel(keys)[0], 2)  # with 0 or 1 it could be what `split` gives for the batches
     return task.tasks[int(jax.random.choice(key, len(task.tasks), p=jnp.array(task.shares)))]
 
@@ -264,15 +289,24 @@ def _joined(pieces) -> History:
     return History(*jax.tree.map(lambda *arrays: np.concatenate(arrays, axis=-1), *parts))
 
 
+def _is_key(leaf):
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
 def _numbers(leaf):
     """A leaf of the training state as NumPy keeps it."""
-    is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-    return np.asarray(jax.random.key_data(leaf) if is_key else leaf)
+    return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+
+
+def _by_name(state):
+    """The leaves of the training state as NumPy keeps them, each under its place in the state."""
+    leaves = jax.tree.leaves_with_path(state)
+    return {f"state{jax.tree_util.keystr(path)}": _numbers(leaf) for path, leaf in leaves}
 
 
 def _save(path, first_keys, state, history):
     """Either the old file stays or the new one is there, never half of one."""
-    arrays = {f"state/{number}": _numbers(leaf) for number, leaf in enumerate(jax.tree.leaves(state))}
+    arrays = _by_name(state)
     arrays |= {"first_keys": _numbers(first_keys), "loss": history.loss, "evaluated_at": history.evaluated_at}
     for kind in ("metrics", "evaluations"):
         arrays |= {f"{kind}/{name}": values for name, values in getattr(history, kind).items()}
@@ -287,22 +321,40 @@ def _save(path, first_keys, state, history):
 def _load(path, state):
     """(training state, History) as saved; `state` is that of a training about to begin."""
     leaves, treedef = jax.tree.flatten(state)
-    with np.load(path) as saved:
-        arrays = dict(saved)
-    found = [arrays[f"state/{number}"] for number in range(sum(name.startswith("state/") for name in arrays))]
-    if [(array.shape, array.dtype) for array in found] != [(_numbers(x).shape, _numbers(x).dtype) for x in leaves]:
-        raise ValueError(f"{path} is the checkpoint of another model or optimizer")
+    arrays, begun = _read(path), _by_name(state)
+    saved = {name: array for name, array in arrays.items() if name.startswith("state")}
+    if differing := _kinds(saved) ^ _kinds(begun):
+        raise ValueError(f"{path} is the checkpoint of another model or optimizer: see {min(differing)[0]}")
     if not np.array_equal(arrays["first_keys"], _numbers(state[3])):
         raise ValueError(f"{path} is the checkpoint of a training with another key")
     parts = {
         kind: {name.removeprefix(f"{kind}/"): arrays[name] for name in arrays if name.startswith(f"{kind}/")}
         for kind in ("metrics", "evaluations")
     }
-    state = jax.tree.unflatten(treedef, [_restored(*pair) for pair in zip(found, leaves, strict=True)])
+    restored = [_restored(saved[name], leaf) for name, leaf in zip(begun, leaves, strict=True)]
+    state = jax.tree.unflatten(treedef, restored)
     return state, History(arrays["loss"], parts["metrics"], arrays["evaluated_at"], parts["evaluations"])
 
 
+def _read(path):
+    """All arrays of a checkpoint by name. Raises ValueError for a file that is none, or not whole."""
+    if not zipfile.is_zipfile(path):
+        raise ValueError(f"{path} is no whole .npz file: it was cut short, or is something else")
+    try:
+        with np.load(path) as file:
+            arrays = dict(file)
+    except (ValueError, EOFError, RuntimeError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} is a broken .npz file: {error}") from error
+    if missing := {"first_keys", "loss", "evaluated_at"} - arrays.keys():
+        raise ValueError(f"{path} is no checkpoint: it has no {min(missing)}")
+    return arrays
+
+
+def _kinds(arrays):
+    return {(name, array.shape, array.dtype.str) for name, array in arrays.items()}
+
+
 def _restored(numbers, like):
-    if jnp.issubdtype(like.dtype, jax.dtypes.prng_key):
+    if _is_key(like):
         return jax.random.wrap_key_data(numbers, impl=jax.random.key_impl(like))
     return jnp.asarray(numbers)
