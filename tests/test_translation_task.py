@@ -63,6 +63,20 @@ def test_padding_more_changes_nothing():
     np.testing.assert_allclose(TASK.loss(knows_what_it_was_told, padded)[0], loss, rtol=1e-6)
 
 
+def test_smoothing_spreads_a_share_of_what_is_wanted_over_the_vocabulary():
+    smooth = Translation(SOURCE, TARGET, label_smoothing=0.1)
+    loss, metrics = smooth.loss(knows_what_it_was_told, (SOURCE, TARGET))
+    hard, hard_metrics = TASK.loss(knows_what_it_was_told, (SOURCE, TARGET))
+    # Here every logit is 0 but one, which is 1, is never wanted, and gets a ninth of the share.
+    np.testing.assert_allclose(loss, hard - 0.1 / SIZE, rtol=1e-6)
+    assert metrics == hard_metrics
+    padded = tuple(jnp.pad(side, ((0, 0), (0, 3))) for side in (SOURCE, TARGET))
+    np.testing.assert_allclose(smooth.loss(knows_what_it_was_told, padded)[0], loss, rtol=1e-6)
+    for share in (-0.1, 1.0):
+        with pytest.raises(ValueError, match=f"got {share}"):
+            Translation(SOURCE, TARGET, label_smoothing=share)
+
+
 def test_a_batch_of_nothing_but_padding_costs_nothing():
     nothing = jnp.zeros((2, 3), jnp.int32)
     loss, metrics = TASK.loss(knows_what_it_was_told, (nothing, nothing))

@@ -22,7 +22,7 @@ from whyattention.attention import (
     sinusoidal_positions,
 )
 from whyattention.tasks.vocabulary import check_sentence
-from whyattention.training import closest_width, parameter_count
+from whyattention.training import parameter_count
 
 NormPlace = Literal["pre", "post"]
 Positions = Literal["sinusoidal", "rotary", "none"]
@@ -467,8 +467,10 @@ def matched_transformer(
         sizes = {"num_heads": num_heads, "num_layers": num_layers, "width": width}
         return Transformer(source_vocabulary, target_vocabulary, features, **sizes, **options, rngs=rngs)
 
-    width = closest_width(lambda width: make(width, nnx.Rngs(0)), parameters, range(1, 16 * features))
-    found = parameter_count(nnx.eval_shape(lambda: make(width, nnx.Rngs(0))))
+    # Two counts tell all others: every unit of width adds as many parameters.
+    two, three = (parameter_count(nnx.eval_shape(lambda n=n: make(n, nnx.Rngs(0)))) for n in (2, 3))
+    width = max(1, 2 + round((parameters - two) / (three - two)))
+    found = two + (width - 2) * (three - two)
     if abs(found / parameters - 1) > 0.02:
         raise ValueError(
             f"{num_layers} layers of {features} features cannot have about {parameters:,} parameters; "
