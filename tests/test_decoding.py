@@ -150,6 +150,29 @@ def test_a_wider_beam_finds_what_greedy_misses():
     np.testing.assert_allclose(log_p, np.log(0.4 * 0.98), atol=1e-5)
 
 
+def test_of_two_equals_the_one_that_has_ended_is_given_back():
+    class Tie(Scripted):
+        """4 and 5 are as likely; 5 is the whole sentence, and after 4 comes 6."""
+
+        def step(self, memory, state, token):
+            after = jnp.array([0, 5, END, END, 6, END, END])  # BEGIN apart
+            certain = jax.nn.one_hot(after[token], 7)
+            return state, jnp.log(jnp.where(token == 1, jnp.array([0, 0, 0, 0, 0.5, 0.5, 0]), certain))
+
+    for length in (6, 2):  # over before `max_length`, and at it
+        tokens, log_p = beam_search(Tie(), jnp.array([2]), length, 2)
+        np.testing.assert_array_equal(tokens, [5, END] + [0] * (length - 2))
+        np.testing.assert_allclose(log_p, np.log(0.5), atol=1e-6)
+
+
+def test_with_the_largest_length_penalty_a_sentence_is_found_and_none_is_larger(model):
+    largest = decoding.LARGEST_LOG_DIVISOR / np.log((5 + LENGTH) / 6)
+    assert beam_search(model, SOURCES[0], LENGTH, 3, 0.99 * largest)[0][0] != 0
+    for penalty in (1.01 * largest, np.inf):
+        with pytest.raises(ValueError, match=rf"too large for max_length={LENGTH}: got {penalty}"):
+            beam_search(model, SOURCES[0], LENGTH, 3, penalty)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [

@@ -1,5 +1,6 @@
 """Saying a translation word by word, with any translator: see `Decodable` for what is asked of it."""
 
+import math
 from typing import Any, Protocol
 
 import jax
@@ -7,6 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 PADDING, BEGIN, END = 0, 1, 2
+# With a greater divisor an ln p next to 0 would be below the least number that float32 holds in full.
+LARGEST_LOG_DIVISOR = math.log(float(jnp.finfo(jnp.float32).eps) / float(jnp.finfo(jnp.float32).tiny))
 
 Memory = Any  # a pytree of arrays: what the model keeps of the source
 State = Any  # a pytree of arrays: what it keeps of the words said so far
@@ -62,13 +65,18 @@ def beam_search(
     At every step each hypothesis is continued by every word, and the best `beam_size` of all these stay; one that has
     ended stays as it is. They are ranked by ln p / ((5 + length) / 6)^length_penalty, END counted as a word (Wu et al.
     2016, equation 14): 0 ranks by probability, which favours short ones. The ln p given back is not divided. The search
-    ends when no hypothesis can overtake one that has ended. A beam of 1 is `greedy_decode`. Raises ValueError if
-    `max_length` or `beam_size` is below 1, `max_length` beyond the model's `cache_length` or `length_penalty` below 0.
+    ends when no hypothesis can overtake one that has ended; among equals, one that has ended is given back. A beam of 1
+    is `greedy_decode`, but for words so nearly alike that ln p of the sentence rounds to the same with either.
+
+    Raises ValueError if `max_length` or `beam_size` is below 1, `max_length` beyond the model's `cache_length`, or
+    `length_penalty` below 0 or so large that float32 could not hold ln p divided for `max_length` words.
     """
     _check_max_length(model, max_length)
     _require_at_least_one("beam_size", beam_size)
     if not length_penalty >= 0:
         raise ValueError(f"length_penalty must be at least 0, got {length_penalty}")
+    if length_penalty * math.log((5 + max_length) / 6) > LARGEST_LOG_DIVISOR:
+        raise ValueError(f"length_penalty is too large for max_length={max_length}: got {length_penalty}")
     memory = model.encode(source)
 
     def score(log_p, length):
@@ -106,8 +114,9 @@ def beam_search(
         jnp.int32(0),
         jnp.full((beam_size, max_length), PADDING, jnp.int32),
     )
-    _, _, log_p, lengths, _, tokens = jax.lax.while_loop(unfinished, say_one, begin)
-    best = jnp.argmax(score(log_p, lengths))
+    _, last, log_p, lengths, _, tokens = jax.lax.while_loop(unfinished, say_one, begin)
+    scores = score(log_p, lengths)
+    best = jnp.argmax(jnp.where(scores == jnp.max(scores), 1 + (last == END), 0))
     return tokens[best], log_p[best]
 
 
