@@ -7,7 +7,14 @@ import pytest
 from drawn import model_like, normal
 from flax import nnx
 
-from whyattention.attention import MultiHeadAttention, causal_mask, dot_product_attention, sinusoidal_positions
+from whyattention.attention import (
+    MultiHeadAttention,
+    causal_mask,
+    dot_product_attention,
+    rotate,
+    sinusoidal_positions,
+    sliding_window_mask,
+)
 
 attend = jax.jit(dot_product_attention)
 
@@ -20,8 +27,8 @@ def random_mask():
     return jnp.asarray(np.random.default_rng(3).random((5, 6)) < 0.6).at[:, 0].set(True)
 
 
-def heads():
-    return model_like(lambda rngs: MultiHeadAttention(8, 2, rngs=rngs))
+def heads(**options):
+    return model_like(lambda rngs: MultiHeadAttention(8, 2, rngs=rngs, **options))
 
 
 @nnx.jit
@@ -97,6 +104,10 @@ def test_gradient_reaches_every_parameter():
         (lambda q, k, v: dot_product_attention(q, k[:0], v[:0]), r"a key.*\(0, 4\)"),
         (lambda q, k, v: heads()(jnp.zeros((0, 8))), r"got shape \(0, 8\)"),
         (lambda q, k, v: MultiHeadAttention(8, 3, rngs=nnx.Rngs(0)), "3 heads for 8 features"),
+        (lambda q, k, v: MultiHeadAttention(6, 2, rngs=nnx.Rngs(0), rotary=True), "3 features cannot be turned"),
+        (lambda q, k, v: rotate(q[:, :3]), r"even number\], got shape \(5, 3\)"),
+        (lambda q, k, v: rotate(q, jnp.arange(4)), r"each of 5 rows, got shape \(4,\)"),
+        (lambda q, k, v: sliding_window_mask(4, 0), "a window of 0"),
         (
             lambda q, k, v: heads()(q),
             r"\[time, 8\] with a time step, got shape \(5, 4\)",
@@ -121,3 +132,43 @@ def test_positions_turn_by_the_same_angle_at_every_step():
 def test_an_odd_number_of_position_features_is_named():
     with pytest.raises(ValueError, match="even; got 5"):
         sinusoidal_positions(3, 5)
+
+
+def test_a_rotated_product_depends_on_the_difference_of_positions_and_lengths_do_not_change():
+    query, key, places = normal(8), normal(8, seed=1), np.array([0, 3, 30, 500])
+    for distance in (0, 2, 7):
+        turned = (
+            rotate(jnp.tile(query, (4, 1)), jnp.array(places + distance)),
+            rotate(jnp.tile(key, (4, 1)), jnp.array(places)),
+        )
+        products = jnp.sum(turned[0] * turned[1], axis=1)
+        np.testing.assert_allclose(products, products[0], rtol=1e-3)
+        np.testing.assert_allclose(jnp.linalg.norm(turned[0], axis=1), jnp.linalg.norm(query), rtol=1e-5)
+    # The pairs are those of the sinusoids: (1, 0) in each becomes (cos, sin) of the same angle.
+    unit = rotate(jnp.tile(jnp.array([1.0, 0.0] * 4), (6, 1)))
+    np.testing.assert_allclose(unit[:, 1::2], sinusoidal_positions(6, 8)[:, 0::2], atol=1e-6)
+    np.testing.assert_allclose(unit[:, 0::2], sinusoidal_positions(6, 8)[:, 1::2], atol=1e-6)
+
+
+def test_without_positions_a_permutation_of_the_input_permutes_the_output_and_rotary_ends_that():
+    x, order = normal(6, 8), jnp.array([3, 0, 5, 1, 4, 2])
+    plain, rotary = heads(), heads(rotary=True)
+    np.testing.assert_allclose(apply(plain, x[order]), apply(plain, x)[order], atol=1e-5)
+    assert not jnp.allclose(apply(rotary, x[order]), apply(rotary, x)[order], atol=1e-2)
+
+
+@pytest.mark.parametrize("rotary", [False, True])
+def test_weights_are_the_rows_that_values_are_averaged_with(rotary):
+    layer, x = heads(rotary=rotary), normal(6, 8)
+    mask = causal_mask(6).at[2].set(False)
+    weights = nnx.jit(lambda layer, x: layer.weights(x, mask))(layer, x)
+    assert weights.shape == (2, 6, 6)
+    values = (x @ layer.value[...]).reshape(6, 2, 4)
+    mixed = jnp.einsum("hqk,khd->qhd", weights, values).reshape(6, 8) @ layer.output[...]
+    np.testing.assert_allclose(mixed, apply(layer, x, mask), atol=1e-5)
+    np.testing.assert_allclose(weights.sum(axis=-1), jnp.tile(jnp.array([1, 1, 0, 1, 1, 1.0]), (2, 1)), atol=1e-6)
+
+
+def test_a_window_as_long_as_the_sequence_is_the_causal_mask():
+    np.testing.assert_array_equal(sliding_window_mask(5, 5), causal_mask(5))
+    np.testing.assert_array_equal(sliding_window_mask(5, 1), np.eye(5, dtype=bool))

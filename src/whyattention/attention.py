@@ -19,6 +19,19 @@ def causal_mask(length: int) -> Bool[Array, "query key"]:
     return jnp.tril(jnp.ones((length, length), dtype=bool))
 
 
+def sliding_window_mask(length: int, window: int) -> Bool[Array, "query key"]:
+    """True where a query may look: at its own position and at the `window` - 1 before it.
+
+    It is the causal mask where `window` >= `length`. Raises ValueError if `window` is below 1.
+
+    >>> sliding_window_mask(4, 2).astype(int).tolist()
+    [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]
+    """
+    if window < 1:
+        raise ValueError(f"a query sees one position at least, its own; got a window of {window}")
+    return causal_mask(length) & ~jnp.tril(jnp.ones((length, length), dtype=bool), -window)
+
+
 def padding_mask(tokens: Int[Array, "*axes time"]) -> Bool[Array, "*axes time"]:
     """True where there is a real token.
 
@@ -35,9 +48,33 @@ def sinusoidal_positions(length: int, features: int) -> Float[Array, "length fea
     """
     if features % 2:
         raise ValueError(f"positions are pairs of a sine and a cosine, so features must be even; got {features}")
-    frequencies = 10_000.0 ** (-jnp.arange(0, features, 2) / features)
-    angles = jnp.arange(length)[:, None] * frequencies
+    angles = _angles(jnp.arange(length), features)
     return jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1).reshape(length, features)
+
+
+def rotate(
+    x: Float[Array, "time features"], positions: Int[Array, " time"] | None = None
+) -> Float[Array, "time features"]:
+    """Rotary positions: turns each pair of features (2i, 2i + 1) by position * 10000^(-2i / features) radians.
+
+    Meant for queries and keys, not for values. The product of a query turned for position m and a key turned for n
+    depends on m - n alone, and no vector changes its length (Su et al. 2021, equations 16 and 34). `positions`
+    default to 0, 1, 2, ... Raises ValueError if `x` is not `[time, features]`, if `features` is odd, or if there is
+    not one position for every row.
+    """
+    if x.ndim != 2 or x.shape[1] % 2:
+        raise ValueError(f"features are turned in pairs: x must be [time, even number], got shape {x.shape}")
+    positions = jnp.arange(x.shape[0]) if positions is None else positions
+    if positions.shape != x.shape[:1]:
+        raise ValueError(f"there must be one position for each of {x.shape[0]} rows, got shape {positions.shape}")
+    angles = _angles(positions, x.shape[1])
+    even, odd, cos, sin = x[:, 0::2], x[:, 1::2], jnp.cos(angles), jnp.sin(angles)
+    return jnp.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1).reshape(x.shape)
+
+
+def _angles(positions, features):
+    """[time, features / 2] radians: one frequency for every pair of features, from 1 down to about 1 / 10000."""
+    return positions[:, None] * 10_000.0 ** (-jnp.arange(0, features, 2) / features)
 
 
 def dot_product_attention(
@@ -147,13 +184,17 @@ class MultiHeadAttention(nnx.Module):
     """Self-attention with several heads over one sequence (Vaswani et al. 2017, section 3.2.2).
 
     Parameters: `query`, `key`, `value` and `output`, each `[features, features]`, no bias. Every head attends in its
-    own `features / num_heads` dimensions. Raises ValueError if `num_heads` does not divide `features`.
+    own `features / num_heads` dimensions. With `rotary`, queries and keys are turned by `rotate` for their position in
+    the sequence. Raises ValueError if `num_heads` does not divide `features`, or leaves an odd number to turn.
     """
 
-    def __init__(self, features: int, num_heads: int, *, rngs: nnx.Rngs):
+    def __init__(self, features: int, num_heads: int, *, rngs: nnx.Rngs, rotary: bool = False):
         if num_heads < 1 or features < 1 or features % num_heads:
             raise ValueError(f"num_heads must divide features, got {num_heads} heads for {features} features")
+        if rotary and features // num_heads % 2:
+            raise ValueError(f"a head of {features // num_heads} features cannot be turned in pairs")
         self.num_heads = num_heads
+        self.rotary = rotary
         self.query = nnx.Param(lecun_normal(rngs.params(), (features, features)))
         self.key = nnx.Param(lecun_normal(rngs.params(), (features, features)))
         self.value = nnx.Param(lecun_normal(rngs.params(), (features, features)))
