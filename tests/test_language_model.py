@@ -31,9 +31,25 @@ def test_logits_depend_on_the_past_and_on_nothing_later():
     assert jnp.all(jnp.any(jnp.abs(before[3:] - after[3:]) > 1e-6, axis=1))
 
 
-def test_the_order_of_the_past_matters():
+@pytest.mark.parametrize(("positions", "matters"), [("sinusoidal", True), ("rotary", True), ("none", False)])
+def test_the_order_of_the_past_matters_to_one_layer_if_it_has_positions(positions, matters):
     swapped = TOKENS[jnp.array([1, 0, 2, 3, 4, 5, 6])]
-    assert not jnp.allclose(logits_of(model(), TOKENS)[-1], logits_of(model(), swapped)[-1])
+    one = model(num_layers=1, positions=positions)
+    assert jnp.allclose(logits_of(one, TOKENS)[-1], logits_of(one, swapped)[-1], atol=1e-5) != matters
+
+
+def test_two_layers_tell_orders_apart_by_the_causal_mask_alone():
+    swapped = TOKENS[jnp.array([1, 0, 2, 3, 4, 5, 6])]
+    two = model(positions="none")
+    assert not jnp.allclose(logits_of(two, TOKENS)[-1], logits_of(two, swapped)[-1], atol=1e-5)
+
+
+def test_attention_weights_are_rows_over_the_past_for_every_layer_and_head():
+    weights = nnx.jit(lambda model: model.attention_weights(TOKENS))(model())
+    assert weights.shape == (2, 2, 7, 7)
+    np.testing.assert_allclose(weights.sum(axis=-1), 1, rtol=1e-5)
+    assert not jnp.triu(weights, 1).any()
+    assert not jnp.allclose(weights[0], weights[1])
 
 
 def test_gradient_reaches_every_parameter():
@@ -53,7 +69,13 @@ def test_an_lstm_can_match_its_parameters():
 
 @pytest.mark.parametrize(
     ("sizes", "words"),
-    [({"features": 7, "num_heads": 1}, "even; got 7"), ({"num_heads": 3}, "3 heads"), ({"num_layers": 0}, "got 0")],
+    [
+        ({"features": 7, "num_heads": 1}, "even; got 7"),
+        ({"num_heads": 3}, "3 heads"),
+        ({"num_layers": 0}, "got 0"),
+        ({"positions": "learnt"}, "sinusoidal, rotary, none; got 'learnt'"),
+        ({"features": 6, "positions": "rotary"}, "3 features cannot be turned"),
+    ],
 )
 def test_sizes_that_make_no_model_are_named(sizes, words):
     with pytest.raises(ValueError, match=words):

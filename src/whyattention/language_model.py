@@ -13,6 +13,8 @@ from whyattention.attention import MultiHeadAttention, causal_mask, sinusoidal_p
 from whyattention.recurrent import Cell, LSTMCell, unroll
 from whyattention.training import closest_width, parameter_count
 
+POSITIONS = ("sinusoidal", "rotary", "none")
+
 
 class RecurrentLanguageModel(nnx.Module):
     """Embedding, one recurrent layer, linear read-out: the logits at t predict token t + 1 from tokens 0 ... t.
@@ -54,12 +56,13 @@ class AttentionBlock(nnx.Module):
     """x + attention(norm(x)), then x + feed_forward(norm(x)): `[time, features]` to the same shape.
 
     Vaswani et al. (2017, section 3.1), but with the norm before each part (Xiong et al. 2020, figure 1b), which
-    trains without a warm-up. The feed-forward part is four times as wide as `features`.
+    trains without a warm-up. The feed-forward part is four times as wide as `features`. `rotary` is that of
+    `MultiHeadAttention`.
     """
 
-    def __init__(self, features: int, num_heads: int, *, rngs: nnx.Rngs):
+    def __init__(self, features: int, num_heads: int, *, rngs: nnx.Rngs, rotary: bool = False):
         self.attention_norm = nnx.LayerNorm(features, rngs=rngs)
-        self.attention = MultiHeadAttention(features, num_heads, rngs=rngs)
+        self.attention = MultiHeadAttention(features, num_heads, rngs=rngs, rotary=rotary)
         self.feed_forward_norm = nnx.LayerNorm(features, rngs=rngs)
         self.wide = nnx.Linear(features, 4 * features, rngs=rngs)
         self.narrow = nnx.Linear(4 * features, features, rngs=rngs)
@@ -74,28 +77,58 @@ class AttentionBlock(nnx.Module):
 class AttentionLanguageModel(nnx.Module):
     """Embedding and position, causal attention blocks, linear read-out: the logits at t see tokens 0 ... t.
 
-    It carries no state from one text to the next: what it was never trained to look back over, it cannot use. Positions
-    are sinusoidal, so that its parameters do not depend on the length of a text. Raises ValueError if `features` is odd
-    or not a multiple of `num_heads`, or if there is no layer.
+    It carries no state from one text to the next: what it was never trained to look back over, it cannot use.
+    `positions` are one of `POSITIONS`, none of which has parameters that depend on the length of a text: "sinusoidal"
+    ones are added to the embedding, "rotary" ones turn queries and keys, and with "none" nothing but the causal mask
+    tells one order of the tokens from another. Raises ValueError for other positions, if `features` is odd or not a
+    multiple of `num_heads`, or if there is no layer.
     """
 
-    def __init__(self, vocabulary_size: int, features: int, *, num_heads: int, num_layers: int, rngs: nnx.Rngs):
+    def __init__(
+        self,
+        vocabulary_size: int,
+        features: int,
+        *,
+        num_heads: int,
+        num_layers: int,
+        rngs: nnx.Rngs,
+        positions: str = "sinusoidal",
+    ):
         if num_layers < 1:
             raise ValueError(f"num_layers must be at least 1, got {num_layers}")
+        if positions not in POSITIONS:
+            raise ValueError(f"positions must be one of {', '.join(POSITIONS)}; got {positions!r}")
         self.features = features
         self.num_layers = num_layers
+        self.positions = positions
         self.embedding = nnx.Embed(vocabulary_size, features, rngs=rngs)
         for layer in range(num_layers):
-            setattr(self, f"block{layer}", AttentionBlock(features, num_heads, rngs=rngs))
+            block = AttentionBlock(features, num_heads, rngs=rngs, rotary=positions == "rotary")
+            setattr(self, f"block{layer}", block)
         self.norm = nnx.LayerNorm(features, rngs=rngs)
         self.readout = nnx.Linear(features, vocabulary_size, rngs=rngs)
 
     def __call__(self, tokens: Int[Array, " time"]) -> Float[Array, "time vocabulary"]:
-        x = jnp.sqrt(self.features) * self.embedding(tokens) + sinusoidal_positions(len(tokens), self.features)
-        mask = causal_mask(len(tokens))
-        for layer in range(self.num_layers):
-            x = getattr(self, f"block{layer}")(x, mask)
+        *_, x = self._hidden(tokens)
         return self.readout(self.norm(x))
+
+    def attention_weights(self, tokens: Int[Array, " time"]) -> Float[Array, "layers heads query key"]:
+        """Where each head of each layer looks while it reads `tokens`."""
+        mask = causal_mask(len(tokens))
+        blocks = (getattr(self, f"block{layer}") for layer in range(self.num_layers))
+        # The last hidden state has no layer above it.
+        inputs = zip(blocks, self._hidden(tokens), strict=False)
+        return jnp.stack([block.attention.weights(block.attention_norm(x), mask) for block, x in inputs])
+
+    def _hidden(self, tokens):
+        """`[time, features]` below the first layer, and after each."""
+        x = jnp.sqrt(self.features) * self.embedding(tokens)
+        if self.positions == "sinusoidal":
+            x = x + sinusoidal_positions(len(tokens), self.features)
+        hidden = [x]
+        for layer in range(self.num_layers):
+            hidden.append(getattr(self, f"block{layer}")(hidden[-1], causal_mask(len(tokens))))
+        return hidden
 
 
 def matched_language_models(
