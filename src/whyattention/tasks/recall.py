@@ -1,4 +1,4 @@
-"""Delayed recall: keep one symbol through distractors, and name it when asked."""
+"""Recall: keep one symbol through distractors and name it when asked; or many pairs, and name the partner of one."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -58,3 +58,61 @@ class DelayedRecall:
         logits = jax.vmap(model)(batch)[:, self.lag]
         loss = optax.softmax_cross_entropy_with_integer_labels(logits, batch[:, 0]).mean()
         return loss, {"accuracy": jnp.mean(jnp.argmax(logits, axis=-1) == batch[:, 0])}
+
+
+@dataclass(frozen=True)
+class AssociativeRecall:
+    """`pairs` of a key and its value, then `queries` of those keys: which value stood after each?
+
+    A sequence is [key, value, key, value, ..., key, key, ...], 2 `pairs` + `queries` tokens long. Token 0 is padding,
+    1 ... `symbols` are the keys and the next `symbols` tokens the values. In one sequence all keys differ, and so do
+    all values and all queries; each sequence is drawn anew, so that nothing can be learnt by heart. A model of the
+    language-model family (`model(tokens) -> logits`) answers with its logits at each queried key. Whoever knows the
+    values that occurred, and not which belongs to which key, is right once in `pairs` times.
+
+    With one query it is the task of Ba et al. (2016, section 4.1), with several the one that Arora et al. (2024) call
+    multi-query associative recall (MQAR), here with all pairs before all queries.
+
+    Raises ValueError if a size is below 1, or unless `queries` <= `pairs` <= `symbols`.
+    """
+
+    pairs: int
+    symbols: int
+    queries: int = 1
+    batch_size: int = 32
+
+    def __post_init__(self):
+        if min(self.pairs, self.symbols, self.queries, self.batch_size) < 1:
+            raise ValueError(f"pairs, symbols, queries and batch_size must be at least 1, got {self}")
+        if not self.queries <= self.pairs <= self.symbols:
+            raise ValueError(f"keys differ, so queries <= pairs <= symbols is needed, got {self}")
+
+    @property
+    def vocabulary_size(self) -> int:
+        return 2 * self.symbols + 1
+
+    @property
+    def chance(self) -> float:
+        return 1 / self.pairs
+
+    def sample(self, key: Array) -> tuple[Int[Array, "batch time"], Int[Array, "batch queries"]]:
+        """(sequences, the value that is right at each query)."""
+
+        @jax.vmap
+        def draw(key):
+            for_keys, for_values, for_queries = jax.random.split(key, 3)
+            keys = 1 + jax.random.permutation(for_keys, self.symbols)[: self.pairs]
+            values = 1 + self.symbols + jax.random.permutation(for_values, self.symbols)[: self.pairs]
+            asked = jax.random.permutation(for_queries, self.pairs)[: self.queries]
+            pairs = jnp.stack([keys, values], axis=1).ravel()
+            return jnp.concatenate([pairs, keys[asked]]), values[asked]
+
+        return draw(jax.random.split(key, self.batch_size))
+
+    def loss(self, model: LanguageModel, batch: tuple[Int[Array, "batch time"], Int[Array, "batch queries"]]):
+        """Mean cross-entropy of the values at the queries in nats, and the share of queries answered rightly."""
+        tokens, answers = batch
+        asked = 2 * self.pairs
+        logits = jax.vmap(model)(tokens)[:, asked : asked + self.queries]
+        loss = optax.softmax_cross_entropy_with_integer_labels(logits, answers).mean()
+        return loss, {"accuracy": jnp.mean(jnp.argmax(logits, axis=-1) == answers)}
