@@ -65,6 +65,12 @@ def test_alignment_by_length(sentences, model):
     assert np.all((found["error_rate"] >= 0) & (found["error_rate"] <= 1))
 
 
+def test_alignment_in_an_empty_bucket_is_nan(sentences, model):
+    found = curve.alignment_by_length(model, sentences, (*EDGES, 20))
+    for column in found.values():
+        np.testing.assert_array_equal(np.isnan(column), [False, False, True])
+
+
 def test_quality_of_a_model_that_has_learnt_nothing(sentences, model):
     found = curve.quality(model, sentences, EDGES)
     assert found["sentences"].tolist() == [3, 3]

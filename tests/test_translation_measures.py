@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import sacrebleu
 from drawn import model_like
+from flax import nnx
 
 from whyattention.decoding import beam_search, greedy_decode
 from whyattention.measure.translation import (
@@ -42,6 +43,12 @@ def test_bleu_is_sacrebleu_s():
 def test_bleu_of_nothing():
     assert bleu(["", ""], ["one word", "two"]).score == 0
     assert np.isnan(bleu([], []).score)
+    assert bleu(["Il dort."], ["Il dort."]).score == 0  # three tokens, and no 4-gram
+
+
+def test_bleu_of_arrays():
+    assert bleu(np.array(SAID), np.array(MEANT)) == bleu(SAID, MEANT)
+    assert np.isnan(bleu(np.array([]), np.array([])).score)
 
 
 def test_the_same_is_a_match_and_only_the_same():
@@ -81,6 +88,14 @@ def test_translations_are_the_decoder_s_in_the_order_of_the_sources(model, beam_
     np.testing.assert_array_equal(translate(model, sources[::-1], 6, beam_size=beam_size, at_once=2), found[::-1])
 
 
+def test_a_model_that_has_diverged_is_named(model):
+    graphdef, state = nnx.split(model)
+    diverged = nnx.merge(graphdef, jax.tree.map(lambda array: array.at[..., 0].set(np.inf), state))
+    for beam_size in (1, 2):
+        with pytest.raises(ValueError, match=r"parameter \['cell'\].* not finite"):
+            translate(diverged, np.array([[4, END]]), 6, beam_size=beam_size)
+
+
 def test_nothing_to_translate(model):
     assert translate(model, np.zeros((0, 4), int), 6).shape == (0, 6)
 
@@ -90,6 +105,8 @@ def test_a_word_the_model_has_no_number_for_is_named(model):
         translate(model, np.array([[9, END]]), 6)
     with pytest.raises(ValueError, match=r"\[sentences, time\], got shape \(2,\)"):
         translate(model, np.array([5, END]), 6)
+    with pytest.raises(ValueError, match="at_once must be at least 1, got 0"):
+        translate(model, np.array([[4, END]]), 6, at_once=0)
 
 
 WEIGHTS = np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.4, 0.4, 0.2], [0.0, 0.0, 0.0]])
@@ -123,6 +140,8 @@ def test_entropy_in_bits():
         (lambda: alignment_error_rate([WEIGHTS], []), "got 0 for 1"),
         (lambda: alignment_error_rate([WEIGHTS], [{(4, 0)}]), r"\[\(4, 0\)\].*shape \(4, 3\)"),
         (lambda: alignment_error_rate([], []), "without a link"),
+        (lambda: hard_alignment([[0.5, np.nan]]), "NaN"),
+        (lambda: alignment_error_rate([WEIGHTS, WEIGHTS * np.nan], [{(0, 0)}, set()]), "NaN"),
     ],
 )
 def test_what_does_not_fit_is_named(call, words):

@@ -100,11 +100,17 @@ def looks(model: Seq2Seq, sentences: Sentences) -> list[Float[np.ndarray, "targe
 def alignment_by_length(
     model: Seq2Seq, sentences: Sentences, edges: tuple[int, ...] = EDGES
 ) -> dict[str, Float[np.ndarray, " buckets"]]:
-    """By bucket: "error_rate" (see `alignment_error_rate`), and "entropy", the mean over target words, in bits."""
+    """By bucket: "error_rate" (see `alignment_error_rate`), and "entropy", the mean over target words, in bits.
+
+    Both are NaN in an empty bucket.
+    """
     weights = looks(model, sentences)
     width = sentences.source.shape[1]
     rows = []
     for here in in_buckets(sentences.lengths, edges):
+        if not len(here):
+            rows.append({"error_rate": np.nan, "entropy": np.nan})
+            continue
         chosen = [weights[number] for number in here]
         words = np.concatenate([np.pad(rows, ((0, 0), (0, width - rows.shape[1]))) for rows in chosen])
         error_rate = alignment_error_rate(chosen, [sentences.pairs[number].alignment for number in here])

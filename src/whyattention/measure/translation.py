@@ -29,8 +29,11 @@ def translate(
 
     A beam of 1 is greedy. `at_once` sentences are translated side by side, those of a length together, in one program
     for all of the same shape. No sentences have no translations. Raises ValueError if `sources` does not have two axes,
-    or holds a token that is not below `model.source_vocabulary`.
+    or holds a token that is not below `model.source_vocabulary`, if `at_once` is below 1, or if a parameter of the
+    model is not a finite number: such a model may say END at once, which looks like a translation of no words.
     """
+    if at_once < 1:
+        raise ValueError(f"at_once must be at least 1, got {at_once}")
     sources = np.asarray(sources)
     if sources.ndim != 2:
         raise ValueError(f"sources must be [sentences, time], got shape {sources.shape}")
@@ -39,6 +42,9 @@ def translate(
             f"sources must hold tokens from 0 to {model.source_vocabulary - 1}, got {sources.min()} to {sources.max()}"
         )
     graphdef, state = nnx.split(model)
+    for path, parameter in jax.tree.leaves_with_path(nnx.state(model, nnx.Param)):
+        if not np.isfinite(parameter).all():
+            raise ValueError(f"the model's parameter {jax.tree_util.keystr(path)} has numbers that are not finite")
     translations = np.full((len(sources), max_length), PADDING, dtype=np.int32)
     by_length = np.argsort((sources != PADDING).sum(axis=1), kind="stable")  # a batch takes as long as its longest
     for start in range(0, len(sources), at_once):
@@ -71,13 +77,15 @@ class Bleu(NamedTuple):
 def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Bleu:
     """sacrebleu's corpus BLEU of detokenised texts, one reference each, with its defaults: 13a, cased (Post 2018).
 
-    An empty hypothesis counts as a translation of no words. Without any sentence the score is NaN. Raises ValueError if
-    there is not one reference per hypothesis.
+    An empty hypothesis counts as a translation of no words. Without any sentence the score is NaN, and hypotheses none
+    of which has four tokens score 0, right or wrong: they have no 4-gram. Raises ValueError if there is not one
+    reference per hypothesis.
     """
+    hypotheses, references = list(hypotheses), list(references)  # of NumPy arrays as well
     if len(hypotheses) != len(references):
         raise ValueError(f"expected one reference per hypothesis, got {len(references)} for {len(hypotheses)}")
     metric = BLEU()
-    score = metric.corpus_score(list(hypotheses), [list(references)]).score if hypotheses else float("nan")
+    score = metric.corpus_score(hypotheses, [references]).score if hypotheses else float("nan")
     # Before a score the number of references is unknown to sacrebleu.
     return Bleu(score, metric.get_signature().format() if hypotheses else "")
 
@@ -153,8 +161,11 @@ def hard_alignment(weights: Float[np.ndarray, "target source"]) -> set[tuple[int
     """(target, source) for each target word and the one source word it looks at most (Luong et al. 2015, section 5.4).
 
     Of several that it looks at alike, the first; a word that looks nowhere (a row of zeros) is linked to nothing.
+    Raises ValueError if a weight is NaN.
     """
     weights = np.asarray(weights)
+    if np.isnan(weights).any():
+        raise ValueError("a word whose weights are NaN looks at no word in particular")
     return {(row, int(np.argmax(line))) for row, line in enumerate(weights) if np.any(line > 0)}
 
 
@@ -166,7 +177,8 @@ def alignment_error_rate(
     For each sentence, `weights` has one row per target word, END and padding cut off, and one column per source token;
     A are the links of `hard_alignment`, S those of `alignments`, (target, source), all of them sure. A target word gets
     one link in A: where it has several in S the rate cannot be 0, and where it has none its link is an error, as is a
-    link to END. Raises ValueError if sizes differ, if a link lies outside the weights, or if there is no link at all.
+    link to END. Raises ValueError if sizes differ, if a link lies outside the weights, if a weight is NaN, or if there
+    is no link at all.
     """
     if len(weights) != len(alignments):
         raise ValueError(f"expected one alignment per sentence, got {len(alignments)} for {len(weights)}")
