@@ -26,8 +26,8 @@ import optax
 from flax import nnx
 
 from whyattention.language_model import RecurrentLanguageModel, matched_language_models
+from whyattention.measure import attention_cost, real_text, scaling
 from whyattention.measure import length_curve as curve
-from whyattention.measure import real_text, scaling
 from whyattention.measure.context import loss_by_context, loss_with_far_context_changed
 from whyattention.measure.trainability import contestants, updates_by_difficulty
 from whyattention.recurrent import TanhCell
@@ -220,6 +220,18 @@ def translation(scale: str, save: Callable[[Result], None], previous: Result) ->
     return {**settings, "runs": runs}
 
 
+def training_step(scale: str, save: Callable[[Result], None], previous: Result) -> Result:
+    """Chapter 9: a training step of an LSTM layer and of a Transformer layer, full and blockwise."""
+    table = {"batch": [], "width": [], "length": [], **previous}
+    done = set(zip(table["batch"], table["width"], table["length"], strict=True))
+    for size in attention_cost.STEP_SIZES[scale]:
+        if size not in done:
+            for name, column in attention_cost.step_times([size]).items():
+                table.setdefault(name, []).extend(column)
+            save(table)
+    return table
+
+
 def _without_nan(columns: dict[str, np.ndarray]) -> Result:
     return {name: np.where(np.isnan(column), None, column).tolist() for name, column in columns.items()}
 
@@ -231,6 +243,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "layer_times": layer_times,
     "length_curve": length_curve,
     "trainability": trainability,
+    "training_step": training_step,
     "translation": translation,
     "utilisation": utilisation,
 }
