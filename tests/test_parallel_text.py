@@ -30,7 +30,7 @@ def test_a_file_may_be_packed_and_may_come_from_windows(tmp_path, suffix, pack, 
 
 def test_what_cannot_be_used_is_reported_with_its_number_and_the_reason(tmp_path):
     path = tmp_path / "text.tsv"
-    path.write_bytes(b"a\tb\n\nno tab\n\tb\na\t \n\xe9t\xe9\tsummer\n \t \n c \t d \te\nno\xe2\x80\xa8tab")
+    path.write_bytes(b"a\tb\n\nno tab\n\tb\na\t \n\xe9t\xe9\tsummer\n \t \n c \t d \te\nno\xe2\x80\xa8tab\n\0e\tf")
     text = read_parallel(path)
     assert text.pairs == [("a", "b"), ("c", "d")]
     assert text.rejected == [
@@ -41,9 +41,10 @@ def test_what_cannot_be_used_is_reported_with_its_number_and_the_reason(tmp_path
         (6, "not UTF-8"),
         (7, "empty"),
         (9, "no tab"),
+        (10, "NUL in it"),
     ]
     assert str(text).splitlines()[:3] == [
-        "2 pairs, 7 lines rejected",
+        "2 pairs, 8 lines rejected",
         "  2 x empty: line 2, 7",
         "  2 x no tab: line 3, 9",
     ]
@@ -62,13 +63,21 @@ def test_no_line_is_dropped_silently(tmp_path_factory, content):
     [
         (b"", "0 pairs, 0 lines rejected"),
         (b"one column\nonly\n", "2 x no tab: line 1, 2"),
-        ("a\tb\n".encode("utf-16"), "not UTF-8"),
+        (LINES.encode("utf-16-le"), "4 x NUL in it"),
     ],
 )
 def test_a_file_without_a_pair_is_an_error(tmp_path, content, reason):
     path = tmp_path / "text.tsv"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=rf"(?s){re.escape(str(path))} has no line.*{reason}"):
+        read_parallel(path)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+def test_a_file_in_another_encoding_is_named(tmp_path, encoding):
+    path = tmp_path / "text.tsv"
+    path.write_bytes(f"\ufeff{LINES}".encode(encoding))
+    with pytest.raises(ValueError, match=rf"{re.escape(str(path))} is in UTF-16 or UTF-32.*UTF-8 is expected"):
         read_parallel(path)
 
 

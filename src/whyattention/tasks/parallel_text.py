@@ -1,5 +1,6 @@
 """The same text in English and French: the Bible by verses, a public collection of sentences, and your own files."""
 
+import codecs
 import gzip
 import lzma
 import re
@@ -38,9 +39,9 @@ def read_parallel(path: str | Path) -> ParallelText:
     """Pairs from a file of lines "source TAB target", in UTF-8; further columns are ignored.
 
     A byte-order mark and Windows' line ends do no harm, and names that end in .gz and .xz are unpacked. A line that
-    has fewer than two columns, an empty one among the first two, or bytes that are not UTF-8 is rejected: it is found
-    with its number and the reason in `rejected`. Raises ValueError if no line can be used or a packed file is broken,
-    and what `open` raises.
+    has fewer than two columns, an empty one among the first two, a NUL, or bytes that are not UTF-8 is rejected: it is
+    found with its number and the reason in `rejected`. Raises ValueError if no line can be used, if a packed file is
+    broken or the byte-order mark is that of UTF-16 or UTF-32, and what `open` raises.
     """
     path = Path(path)
     opener = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)
@@ -60,8 +61,14 @@ def fra_eng() -> ParallelText:
 
 
 def _parse(content: bytes, name: str) -> ParallelText:
+    # The first of UTF-32's two marks begins as UTF-16's does.
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)):
+        raise ValueError(f"{name} is in UTF-16 or UTF-32, by its byte-order mark; UTF-8 is expected")
     pairs, rejected = [], []
-    for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").splitlines(), start=1):
+    for number, line in enumerate(content.removeprefix(codecs.BOM_UTF8).splitlines(), start=1):
+        if b"\0" in line:
+            rejected.append((number, "NUL in it"))
+            continue
         try:
             columns = [column.strip() for column in line.decode("utf-8").split("\t")[:2]]
         except UnicodeDecodeError:
