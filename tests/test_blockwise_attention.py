@@ -33,8 +33,12 @@ def values_and_gradients(attend):
 
 @pytest.mark.parametrize(
     ("length", "kind", "causal"),
-    [(11, "none", False), (11, "none", True), (11, "random", False), (11, "late", True), (11, "nothing", False)]
-    + [(1, "none", True), (1, "nothing", True), (4, "random", True)],
+    [
+        *((11, kind, causal) for kind, causal in (("none", False), ("none", True), ("random", False), ("late", True))),
+        *((1, kind, True) for kind in ("none", "nothing")),
+        (11, "nothing", False),
+        (4, "random", True),
+    ],
 )
 def test_equals_full_attention_values_and_gradients(length, kind, causal):
     allowed = key_mask(length, kind)
