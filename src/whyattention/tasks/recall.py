@@ -70,7 +70,7 @@ class AssociativeRecall:
     language-model family (`model(tokens) -> logits`) answers with its logits at each queried key. Whoever knows the
     values that occurred, and not which belongs to which key, is right once in `pairs` times.
 
-    With one query it is the task of Ba et al. (2016, section 4.1), with several the one that Arora et al. (2024) call
+    With one query it is the task of Ba et al. (2016), with several the one that Arora et al. (2024) call
     multi-query associative recall (MQAR), here with all pairs before all queries.
 
     Raises ValueError if a size is below 1, or unless `queries` <= `pairs` <= `symbols`.
