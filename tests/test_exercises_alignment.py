@@ -25,15 +25,30 @@ def masked_softmax(scores, mask):
 
 def nan_behind_a_where(scores, mask):
     """Zeros in a row that is masked out, but the gradient comes by 0 / 0."""
-    weights = mask * jnp.exp(scores - scores.max())
+    weights = mask * jnp.exp(jnp.minimum(scores - scores.max(where=mask, initial=LOWEST), 0))
     return jnp.where(mask.any(), weights / weights.sum(), 0.0)
 
 
-def beam(following, size, *, keep=lambda size: size, score=lambda p, words: p, ended=True, each=False, join=None):
+def maximum_over_all(scores, mask):
+    weights = jnp.where(mask, jnp.exp(scores - scores.max()), 0)
+    return weights / jnp.maximum(weights.sum(), 1e-30)
+
+
+def beam(
+    following,
+    size,
+    *,
+    keep=lambda size: size,
+    score=lambda p, words: p,
+    ended=True,
+    each=False,
+    join=None,
+    over=all,
+):
     """A beam search, right unless told to go wrong."""
     join = (lambda p, q: p * q) if join is None else join
     hypotheses = [((), 1.0)]
-    while not all(words[-1:] == (".",) for words, _ in hypotheses):
+    while not over(words[-1:] == (".",) for words, _ in hypotheses):
         longer = []
         for words, p in hypotheses:
             if words[-1:] == (".",):
@@ -43,7 +58,7 @@ def beam(following, size, *, keep=lambda size: size, score=lambda p, words: p, e
             new = [((*words, word), join(p, q)) for word, q in after.items()]
             longer += [max(new, key=lambda pair: pair[1])] if each and words else new
         hypotheses = sorted(longer, key=lambda pair: -score(pair[1], pair[0]))[: keep(size)]
-    return hypotheses[0]
+    return next(pair for pair in hypotheses if pair[0][-1] == ".")
 
 
 def going_wrong(**how):
@@ -63,10 +78,8 @@ RIGHT = [
     (check_additive_scores, lambda s, h, W, U, v: [float(v @ jnp.tanh(W.T @ s + U.T @ row)) for row in h]),
     (check_masked_softmax, masked_softmax),
     (check_masked_softmax, lambda x, m: jnp.where(m, softmax(jnp.where(m, x, -jnp.inf)), 0.0)),
-    (
-        check_masked_softmax,
-        lambda x, m: (e := jnp.where(m, jnp.exp(x - x.max()), 0)) / jnp.maximum(e.sum(), 1e-30),
-    ),
+    (check_masked_softmax, lambda x, m: maximum_over_all(jnp.where(m, x, LOWEST), m)),
+    (check_masked_softmax, lambda x, m: softmax(x + jnp.where(m, 0, -1e9)) * m),
     (check_error_rate, rate),
     (check_error_rate, lambda found, known: np.float32(rate(found, known))),
     (check_beam, beam),
@@ -88,6 +101,7 @@ WRONG = [
     (check_masked_softmax, lambda x, m: softmax(x), "gets no weight"),
     (check_masked_softmax, lambda x, m: softmax(jnp.where(m, x, 0.0)), "gets no weight"),
     (check_masked_softmax, lambda x, m: jnp.where(m, softmax(x), 0.0), "before softmax, not after"),
+    (check_masked_softmax, maximum_over_all, "before a maximum is taken"),
     (check_masked_softmax, lambda x, m: m / jnp.maximum(m.sum(), 1), "expected"),
     (check_masked_softmax, lambda x, m: softmax(jnp.where(m, x, -jnp.inf)), "-inf minus -inf"),
     (check_masked_softmax, lambda x, m: softmax(jnp.where(m, x, LOWEST)), "something of nothing"),
@@ -114,6 +128,9 @@ WRONG = [
     (check_beam, going_wrong(keep=lambda size: 2 * size - 1), "more than two hypotheses"),
     (check_beam, lambda following, size: beam(following, size) if following == TRAP else beam(following, 3), "more"),
     (check_beam, going_wrong(ended=False), "stays in the beam"),
+    (check_beam, going_wrong(score=lambda p, words: p ** (1 / len(words))), "whatever the length"),
+    (check_beam, going_wrong(each=True), "not only by its best"),
+    (check_beam, going_wrong(over=any), "go on after the first"),
     (check_follows, None, "a dict from letters"),
     (check_follows, {"A": True}, "statement B, C, D is not judged"),
     (check_follows, follows(A="yes"), "True or False is asked for, got 'yes'"),

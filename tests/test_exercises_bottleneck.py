@@ -1,5 +1,7 @@
 """The checks of chapter 5 accept what is right and send back what is wrong with a hint that fits."""
 
+import math
+
 import jax.numpy as jnp
 import numpy as np
 from exercise_cases import accepts, refuses
@@ -70,6 +72,17 @@ RIGHT = [
     (check_reverse_words, reversed_by(1)),
     (check_symbols_that_fit, fit),
     (check_symbols_that_fit, lambda u, b, k: jnp.floor(u * b / np.log2(k))),
+    (check_symbols_that_fit, lambda u, b, k: math.floor(u * b / math.log2(k))),
+    (check_symbols_that_fit, lambda u, b, k: math.floor(u * b * math.log(2) / math.log(k))),
+    (check_symbols_that_fit, lambda u, b, k: math.floor(u * b / (math.log(k) / math.log(2)))),
+    (check_symbols_that_fit, lambda u, b, k: math.floor(u * b / math.log(k, 2))),
+    (check_symbols_that_fit, lambda u, b, k: math.floor(u * b / math.log2(k) + 1e-9)),
+    (check_symbols_that_fit, lambda u, b, k: jnp.floor(u * b / jnp.log2(k))),
+    (check_symbols_that_fit, lambda u, b, k: jnp.floor(u * b * jnp.log(2.0) / jnp.log(k))),
+    (
+        check_symbols_that_fit,
+        lambda u, b, k: np.floor(np.float32(u * b) * np.log(np.float32(2)) / np.log(np.float32(k))),
+    ),
     (check_mean_loss, lambda x, m: sum(sums(x, m)) / sum(counts(m))),
 ]
 WRONG = [
@@ -102,6 +115,7 @@ WRONG = [
     (check_symbols_that_fit, lambda u, b, k: u * b // k, "does not cost K bits"),
     (check_symbols_that_fit, lambda u, b, k: u // np.log2(k), "bits_per_unit. is missing"),
     (check_symbols_that_fit, lambda u, b, k: fit(u, b, k) + 1, "symbols were expected"),
+    (check_symbols_that_fit, lambda u, b, k: math.ceil(u * b / math.log2(k)) - 1, "the last of them fits as well"),
     (check_symbols_that_fit, lambda u, b, k: np.ones(3), "one number"),
     (check_symbols_that_fit, lambda u, b, k: None, "is the return missing"),
     (check_mean_loss, lambda x, m: sum(s / c for s, c in zip(sums(x, m), counts(m), strict=True)) / 2, "two means"),

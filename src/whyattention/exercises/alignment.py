@@ -25,15 +25,29 @@ DEEPER_TRAP: Following = {
     "l'": {"âne": 1.0},
     **{noun: {".": 1.0} for noun in ("loup", "roi", "âne")},
 }
-# One translation is over while others go on.
+# One translation is over while others go on, one of which is nearly as probable in the end, and more so by the word.
 SHORT_AND_LONG: Following = {
     "": {"oui": 0.45, "bien": 0.55},
     "oui": {".": 1.0},
-    "bien": {"sûr": 0.7, "entendu": 0.3},
-    "sûr": {".": 0.6, "que": 0.4},
+    "bien": {"sûr": 0.9, "entendu": 0.1},
+    "sûr": {".": 0.9, "que": 0.1},
     "entendu": {".": 1.0},
-    "que": {"oui": 0.5, "non": 0.5},
+    "que": {"oui": 0.6, "non": 0.4},
     "non": {".": 1.0},
+}
+# The two best beginnings of two words begin with the same word, and the less probable of them ends better.
+SAME_BEGINNING: Following = {
+    "": {"le": 0.6, "la": 0.4},
+    "le": {"chat": 0.52, "chien": 0.48},
+    "la": {"vache": 0.6, "souris": 0.4},
+    "chat": {"dort": 0.55, "part": 0.45},
+    **{word: {".": 1.0} for word in ("chien", "vache", "souris", "dort", "part")},
+}
+# The first to end is not the best.
+LATE: Following = {
+    "": {"oui": 0.4, "bien": 0.6},
+    "bien": {"sûr": 0.9, "entendu": 0.1},
+    **{word: {".": 1.0} for word in ("oui", "sûr", "entendu")},
 }
 
 # Whether each statement of the last exercise follows from Bahdanau et al. (2014), figure 2.
@@ -73,13 +87,14 @@ def check_masked_softmax(masked_softmax: Callable) -> None:
 
     Its gradient is finite as well. Raises AssertionError with a hint if it is not so.
     """
-    scores = jnp.array([2.0, -1.0, 0.5, 30.0])
+    scores = jnp.array([2.0, -1.0, 0.5, 300.0])  # beside the last the others are 0 in float32
     mask = jnp.array([True, True, False, False])
     answer = np.asarray(given(masked_softmax(scores, mask)))
     assert answer.shape == (4,), f"there is one weight for each of 4 scores, got shape {answer.shape}"
     assert np.allclose(answer[2:], 0, atol=1e-6), f"what is masked out gets no weight; got {np.round(answer, 4)}"
     assert np.isclose(answer.sum(), 1, atol=1e-5), (
-        f"the weights of what may be looked at sum to 1; here to {answer.sum():.3g}: mask before softmax, not after"
+        f"the weights of what may be looked at sum to 1; here to {answer.sum():.3g}: mask before softmax, not after, "
+        "and before a maximum is taken: beside a large score that is masked out they would all be 0"
     )
     right = np.append(jax.nn.softmax(scores[:2]), [0, 0])
     assert np.allclose(answer, right, atol=1e-5), f"expected {np.round(right, 4)}, got {np.round(answer, 4)}"
@@ -137,7 +152,7 @@ def check_beam(beam: Callable) -> None:
     """`beam(following, size)` is the (words, probability) that a beam search of `size` hypotheses finds.
 
     `following[last word]` has the probability of every word that may come next; "" is before the first, and "." the
-    last. Tried on three tables; prints what it found. Raises AssertionError with a hint if a search goes wrong.
+    last. Tried on five tables; prints what it found. Raises AssertionError with a hint if a search goes wrong.
     """
     found = {size: _searched(beam, TRAP, size) for size in (1, 2)}
     assert found[1][0] == ("le", "chat", "."), (
@@ -157,9 +172,23 @@ def check_beam(beam: Callable) -> None:
     )
     assert deeper[3][0] == ("l'", "âne", "."), f"a beam of 3 finds l' âne . (0.25); got {' '.join(deeper[3][0])}"
     short = _searched(beam, SHORT_AND_LONG, 2)
+    assert short[0] != ("bien", "sûr", "."), (
+        "bien sûr . (0.4455) was preferred to oui . (0.45): rank by the probability itself, whatever the length, and "
+        "do not forget a translation that has ended"
+    )
     assert short[0] == ("oui", ".") and np.isclose(short[1], 0.45), (
         f"oui . has probability 0.45, and nothing longer has as much: a translation that has ended stays in the beam "
         f"as it is; got {' '.join(short[0])} ({short[1]:.4g})"
+    )
+    same = _searched(beam, SAME_BEGINNING, 2)
+    assert same[0] == ("le", "chien", ".") and np.isclose(same[1], 0.288), (
+        f"le chat (0.312) and le chien (0.288) are the best two beginnings, and le chien . (0.288) is found: every "
+        f"hypothesis is continued by every word, not only by its best; got {' '.join(same[0])} ({same[1]:.4g})"
+    )
+    late = _searched(beam, LATE, 2)
+    assert late[0] == ("bien", "sûr", ".") and np.isclose(late[1], 0.54), (
+        f"bien sûr . (0.54) was expected, got {' '.join(late[0])} ({late[1]:.4g}): "
+        "go on after the first translation has ended, as long as another hypothesis has not"
     )
     print("Correct: greedy says le chat, a beam of 2 la souris, which is more probable by half; and 2 may be too few.")
 
