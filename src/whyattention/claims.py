@@ -183,10 +183,48 @@ LEDGER: tuple[Claim, ...] = (
         figures=(
             "bahdanau/attention_at_longest_seen",
             "bahdanau/fixed_at_longest_seen",
+            "bahdanau/recorded_gap",
             "bahdanau/attention_beyond",
             "bahdanau/attention_trained_short",
+            "bahdanau/bleu_trained_short",
         ),
         verdict="holds under conditions",
+    ),
+    Claim(
+        number=15,
+        section="从补丁到主角",
+        article="All positions are computed at the same time; nothing waits in a row any more.",
+        source="vaswani2017",
+        where="Vaswani et al. 2017, sections 3 and 7",
+        says="In training. Generating is auto-regressive, each symbol an input for the next, and “making generation less "
+        "sequential” is named as a goal.",
+        chapter=9,
+        figures=("cost/token_growth", "cost/token_growth_lstm"),
+        verdict="holds under conditions",
+    ),
+    Claim(
+        number=16,
+        section="从补丁到主角",
+        article="The price of attention is O(N²): double the length, and four times as much has to be computed.",
+        source="vaswani2017",
+        where="Vaswani et al. 2017, table 1 and section 4",
+        says="O(n²d) is the attention of one layer, beside O(nd²) for a recurrent one. The projections and the "
+        "feed-forward network of section 3 are of that second kind: 24nd² + 4n²d together.",
+        chapter=9,
+        figures=("cost/doubling", "cost/crossover", "cost/memory_saving", "cost/blockwise_pace"),
+        verdict="holds under conditions",
+    ),
+    Claim(
+        number=17,
+        section="从补丁到主角",
+        article="In most real settings attention trains 5 to 10 times faster.",
+        source="uszkoreit2017",
+        where="Uszkoreit 2017; Vaswani et al. 2017, table 2 and footnote 5",
+        says="The announcement says “up to an order of magnitude”. By the paper's estimates earlier models took 0.4 to 7 "
+        "times the operations of a Transformer, if every architecture uses a GPU equally well.",
+        chapter=9,
+        figures=("cost/best_step_ratio", "cost/longest_step_ratio", "cost/needed_width", "cost/needed_width_batched"),
+        verdict="wrong source",
     ),
     Claim(
         number=19,
