@@ -17,7 +17,7 @@ from whyattention.measure.dependence import (
     path_lengths,
     recurrence,
 )
-from whyattention.recurrent import LSTMCell, TanhCell, unroll
+from whyattention.recurrent import LSTMCell, TanhCell
 
 TIME, FEATURES = 6, 4
 
@@ -47,11 +47,11 @@ def test_by_lag_is_the_mean_of_a_diagonal():
 def test_a_recurrence_in_parallel_steps_ends_where_unroll_ends(cell):
     cell, xs = cell(FEATURES, 5, rngs=nnx.Rngs(0)), normal(TIME, FEATURES)
     network = recurrence(cell, TIME)
-    _, outputs = unroll(cell, xs)
-    np.testing.assert_allclose(network(xs), outputs, atol=1e-6)
-    two = Network(network.start, network.steps[:2], network.output)(xs)
-    np.testing.assert_allclose(two[:2], outputs[:2], atol=1e-6)
-    assert not np.allclose(two[2:], outputs[2:], atol=1e-3)
+    hidden = network.start(xs)
+    for number, step in enumerate(network.steps, start=1):
+        hidden = step(hidden, xs)
+        np.testing.assert_allclose(hidden[1][:number], network.function(xs)[:number], atol=1e-6)
+        assert number == TIME or not np.allclose(hidden[1][number], network.function(xs)[number], atol=1e-3)
 
 
 def test_a_convolution_is_a_sum_over_shifted_inputs():
@@ -79,12 +79,14 @@ def test_paths_are_as_long_as_counted_by_hand(networks, name, expected):
 
 def test_nothing_comes_from_the_future_and_everything_from_the_past(networks):
     for network in networks.values():
-        found = np.asarray(jax.jit(lambda xs, network=network: dependence(network, xs))(normal(TIME, FEATURES)))
+        found = np.asarray(
+            jax.jit(lambda xs, network=network: dependence(network.function, xs))(normal(TIME, FEATURES))
+        )
         np.testing.assert_array_equal(found != 0, np.tri(TIME, dtype=bool))
 
 
 def test_what_no_step_reaches_has_no_path():
-    network = Network(lambda xs: xs, (Partial(lambda hidden, xs: 2 * hidden),))
+    network = Network(lambda xs: 2 * xs, lambda xs: xs, (Partial(lambda hidden, xs: 2 * hidden),))
     np.testing.assert_array_equal(path_lengths(network, normal(3, 2)), np.eye(3))
 
 

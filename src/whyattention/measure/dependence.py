@@ -20,7 +20,7 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Bool, Float, Int
 
 from whyattention.attention import causal_mask, dot_product_attention, sliding_window_mask
-from whyattention.recurrent import Cell, LSTMCell, TanhCell, lecun_normal
+from whyattention.recurrent import Cell, LSTMCell, TanhCell, lecun_normal, unroll
 
 Hidden = Any  # a pytree of arrays whose first axis is time
 
@@ -47,29 +47,23 @@ def by_lag(matrix: Float[Array, "output input"]) -> Float[Array, " time"]:
 
 @dataclass(frozen=True)
 class Network:
-    """A network as the parallel steps that it takes: `start(xs)` is what the positions hold before the first of them.
+    """A network seen twice: as the function that it computes, and as the parallel steps that lead there.
 
-    A step is `step(hidden, xs) -> hidden`, with `xs` `[time, features]`. That it is a `Partial` lets steps that differ
-    in their arrays alone share one compiled program. Called with `xs`, the network gives `output(hidden)`, what the
-    last step leaves, `[time, outputs]`.
+    `function` takes `[time, features]` to `[time, outputs]`. `start(xs)` is what the positions hold before the first
+    step, and a step is `step(hidden, xs) -> hidden`. That it is a `Partial` lets steps that differ in their arrays
+    alone share one compiled program.
     """
 
+    function: Callable[[Float[Array, "time features"]], Float[Array, "time outputs"]]
     start: Callable[[Float[Array, "time features"]], Hidden]
     steps: tuple[Partial, ...]
-    output: Callable[[Hidden], Float[Array, "time outputs"]] = lambda hidden: hidden
-
-    def __call__(self, xs: Float[Array, "time features"]) -> Float[Array, "time outputs"]:
-        hidden = self.start(xs)
-        for step in self.steps:
-            hidden = step(hidden, xs)
-        return self.output(hidden)
 
 
 def recurrence(cell: Cell, length: int) -> Network:
     """`cell` over `length` positions: in one step every position takes the state that the one before it held.
 
-    All positions hold the initial state at first. After t steps the first t outputs are those of `unroll`, and the
-    others are still on their way; `length` steps end where `unroll` ends, by far more work.
+    All positions hold (initial state, output 0) at first. After t steps the first t outputs are those of `unroll`, and
+    the others are still on their way.
     """
 
     def start(xs):
@@ -80,7 +74,7 @@ def recurrence(cell: Cell, length: int) -> Network:
         shift = partial(jax.tree.map, lambda first, states: jnp.concatenate([first[None], states[:-1]]))
         return jax.vmap(cell)(shift(cell.initial_state(), states), xs)
 
-    return Network(start, (Partial(step),) * length, lambda hidden: hidden[1])
+    return Network(lambda xs: unroll(cell, xs)[1], start, (Partial(step),) * length)
 
 
 def residual(*layers: Partial) -> Network:
@@ -88,7 +82,14 @@ def residual(*layers: Partial) -> Network:
 
     A layer takes `[time, features]` to the same shape.
     """
-    return Network(lambda xs: xs, tuple(Partial(_residual_step, layer) for layer in layers))
+    steps = tuple(Partial(_residual_step, layer) for layer in layers)
+
+    def function(xs):
+        for step in steps:
+            xs = step(xs, xs)
+        return xs
+
+    return Network(function, lambda xs: xs, steps)
 
 
 def _residual_step(layer, hidden, _):
