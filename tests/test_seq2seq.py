@@ -204,6 +204,23 @@ def test_sentences_that_fit_no_model_are_named(source, target_in, words):
         translator(True)(source, target_in)
 
 
+@pytest.mark.parametrize("token", [-1, 10])
+def test_a_word_that_the_vocabulary_lacks_is_named_at_its_step(attending, token):
+    memory = attending.encode(SOURCES[0])
+    with pytest.raises(ValueError, match=f"token must hold tokens from 0 to 9, got {token}"):
+        attending.step(memory, attending.start(memory), jnp.int32(token))
+
+
+@pytest.mark.parametrize("sizes", [{"source_vocabulary": 0}, {"hidden_size": 0}, {"embed_features": 0}])
+def test_sizes_that_make_no_translator_are_named(sizes):
+    ((name, size),) = sizes.items()
+    arguments = {"source_vocabulary": 9, "target_vocabulary": 10, "hidden_size": 6, "embed_features": 5, **sizes}
+    with pytest.raises(ValueError, match=f"sizes must be at least 1.*{name}={size}"):
+        Seq2Seq(**arguments, attention=False, rngs=nnx.Rngs(0))
+    with pytest.raises(ValueError, match=f"sizes must be at least 1.*{name}={size}"):
+        matched_translators(**arguments)
+
+
 def test_a_direction_that_is_none_is_named():
     with pytest.raises(ValueError, match="forward, reversed, bidirectional; got 'sideways'"):
         translator(True, "sideways")

@@ -111,6 +111,12 @@ def test_random_sentences_of_one_length():
     np.testing.assert_array_equal(np.asarray(source)[:, 4], END)
 
 
+@pytest.mark.parametrize("length", [-1, 0, 7])
+def test_a_length_that_random_sentences_do_not_have_is_named(length):
+    with pytest.raises(ValueError, match=f"length must be from 1 to 6, got {length}"):
+        COPY.sample_of_length(jax.random.key(0), length)
+
+
 def test_saying_it_again_is_right_and_guessing_is_right_by_chance():
     batch = COPY.sample_of_length(jax.random.key(1), 6)
     loss, metrics = COPY.loss(copies, batch)

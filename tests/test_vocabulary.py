@@ -47,6 +47,16 @@ def test_words_that_cannot_be_are_named():
         Words.of(SENTENCES, size=4)
     with pytest.raises(TypeError, match="'the cat'"):
         Words.of(SENTENCES).encode("the cat")
+    with pytest.raises(TypeError, match="'the cat'"):
+        Words.of([["the", "dog"], "the cat"])
+
+
+@pytest.mark.parametrize("token", [-1, 9])
+def test_a_token_that_has_no_word_is_named(token):
+    words = Words.of(SENTENCES)
+    with pytest.raises(ValueError, match=f"from 0 to 8, got {token}"):
+        words.decode([4, token])
+    assert words.decode([4, END, token]) == ["the"]  # nothing is read after the end
 
 
 SUBWORDS = Subwords.of(TEXTS, 300)

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from whyattention.attention import AdditiveAttention, padding_mask
 from whyattention.recurrent import GRUCell, unroll
-from whyattention.tasks.vocabulary import check_sentence
+from whyattention.tasks.vocabulary import check_sentence, check_tokens
 from whyattention.training import closest_width, parameter_count
 
 Direction = Literal["forward", "reversed", "bidirectional"]
@@ -84,6 +84,7 @@ class Seq2Seq(nnx.Module):
     (appendix A.2.2) s_0 comes from the last backward state alone, and t_i is made of s_{i-1} with maxout for tanh.
 
     A word beyond the vocabulary embeds as NaN, and so shows; outside a jitted or mapped function it is a ValueError.
+    So is a size below 1.
     """
 
     def __init__(
@@ -97,6 +98,11 @@ class Seq2Seq(nnx.Module):
         direction: Direction = "bidirectional",
         rngs: nnx.Rngs,
     ):
+        if min(source_vocabulary, target_vocabulary, hidden_size, embed_features) < 1:
+            raise ValueError(
+                f"sizes must be at least 1, got source_vocabulary={source_vocabulary}, "
+                f"target_vocabulary={target_vocabulary}, hidden_size={hidden_size} and embed_features={embed_features}"
+            )
         self.source_vocabulary = source_vocabulary
         self.target_vocabulary = target_vocabulary
         self.source_embedding = nnx.Embed(source_vocabulary, embed_features, rngs=rngs)
@@ -141,6 +147,7 @@ class Seq2Seq(nnx.Module):
 
     def step(self, memory: Memory, state: Float[Array, " hidden"], token: Int[Array, ""]):
         """(state after `token`, logits `[target vocabulary]` of the word that follows it)."""
+        check_tokens("token", token, self.target_vocabulary)
         word = self.target_embedding(token)
         state, (_, weights) = self.advance(memory, state, self.cell.project(word))
         return state, self.readout(state, word, weights @ memory.annotations)
@@ -177,7 +184,7 @@ def matched_translators(
     """{"fixed vector": make, "attention": make} with `make(rngs) -> model`, two models of as good as one size.
 
     The attention model's states have `hidden_size` numbers and so, unless given, its embeddings. The other one's states
-    are as much wider as makes up for the parameters that attention has.
+    are as much wider as makes up for the parameters that attention has. Raises ValueError if a size is below 1.
     """
     embed_features = hidden_size if embed_features is None else embed_features
 

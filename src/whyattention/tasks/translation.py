@@ -116,7 +116,12 @@ class RandomTokens:
         return self._batch(key, jax.random.randint(length_key, (self.batch_size,), self.shortest, self.longest + 1))
 
     def sample_of_length(self, key: Array, length: int | Int[Array, ""]) -> Batch:
-        """A batch in which every sentence has `length` symbols, padded as all are."""
+        """A batch in which every sentence has `length` symbols, padded as all are.
+
+        Raises ValueError if `length` is not from 1 to `longest`, where it is known and not traced.
+        """
+        if not isinstance(length, jax.core.Tracer) and not 1 <= int(length) <= self.longest:
+            raise ValueError(f"length must be from 1 to {self.longest}, got {length}")
         return self._batch(key, jnp.full(self.batch_size, length))
 
     def _batch(self, key, lengths):

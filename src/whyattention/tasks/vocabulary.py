@@ -35,11 +35,11 @@ class Words:
         """The words of `sentences`, the most frequent first, those equally frequent by alphabet.
 
         With `size`, only as many as make a vocabulary of at most that size, the reserved tokens counted. Raises
-        ValueError if `size` leaves room for no word.
+        ValueError if `size` leaves room for no word, and TypeError for a text that has not been split into words.
         """
         if size is not None and size <= len(RESERVED):
             raise ValueError(f"size must be above {len(RESERVED)}, the number of reserved tokens, got {size}")
-        counts = Counter(word for sentence in sentences for word in sentence)
+        counts = Counter(word for sentence in sentences for word in _split(sentence))
         ranked = sorted(counts, key=lambda word: (-counts[word], word))
         return cls(tuple(ranked[: None if size is None else size - len(RESERVED)]))
 
@@ -49,14 +49,17 @@ class Words:
 
     def encode(self, words: Sequence[str]) -> list[int]:
         """One token per word, without END. Raises TypeError for a text that has not been split into words."""
-        if isinstance(words, str):
-            raise TypeError(f"a sentence is a sequence of words, got the text {words[:40]!r}")
-        return [self._numbers.get(word, UNKNOWN) for word in words]
+        return [self._numbers.get(word, UNKNOWN) for word in _split(words)]
 
     def decode(self, tokens: Iterable[int]) -> list[str]:
-        """The words before the first END, without padding or BEGIN; UNKNOWN is the word "<unknown>"."""
-        names = RESERVED + self.words
-        return [names[token] for token in _before_end(tokens)]
+        """The words before the first END, without padding or BEGIN; UNKNOWN is the word "<unknown>".
+
+        Raises ValueError for a token that has no word.
+        """
+        names, numbers = RESERVED + self.words, list(_before_end(tokens))
+        if outside := [number for number in numbers if not 0 <= number < self.size]:
+            raise ValueError(f"tokens must be from 0 to {self.size - 1}, got {outside[0]}")
+        return [names[number] for number in numbers]
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
@@ -121,6 +124,11 @@ def check_sentence(name: str, tokens: Int[Array, " time"], vocabulary: int) -> N
             f"{name} must be one sentence of shape [time], END at least, got shape {tokens.shape}; "
             "for a batch use jax.vmap(model)"
         )
+    check_tokens(name, tokens, vocabulary)
+
+
+def check_tokens(name: str, tokens: Int[Array, "..."], vocabulary: int) -> None:
+    """Raises ValueError, with `name`, unless `tokens`, where they are not traced, are from 0 to below `vocabulary`."""
     if isinstance(tokens, jax.core.Tracer):
         return
     numbers = np.asarray(tokens)  # NumPy's, which stay numbers where JAX's would be traced
@@ -142,6 +150,12 @@ def pad(sequences: Sequence[Sequence[int]], length: int | None = None) -> Int[np
         row[: len(sequence)] = sequence
         row[len(sequence)] = END
     return rows
+
+
+def _split(words: Sequence[str]) -> Sequence[str]:
+    if isinstance(words, str):
+        raise TypeError(f"a sentence is a sequence of words, got the text {words[:40]!r}")
+    return words
 
 
 def _before_end(tokens: Iterable[int]) -> Iterator[int]:
