@@ -196,8 +196,8 @@ LEDGER: tuple[Claim, ...] = (
         article="All positions are computed at the same time; nothing waits in a row any more.",
         source="vaswani2017",
         where="Vaswani et al. 2017, sections 3 and 7",
-        says="In training. Generating is auto-regressive, each symbol an input for the next, and “making generation less "
-        "sequential” is named as a goal.",
+        says="In training. Generating is auto-regressive, each symbol an input for the next; “making generation less "
+        "sequential” is a goal.",
         chapter=9,
         figures=("cost/token_growth", "cost/token_growth_lstm"),
         verdict="holds under conditions",
