@@ -220,8 +220,8 @@ LEDGER: tuple[Claim, ...] = (
         article="In most real settings attention trains 5 to 10 times faster.",
         source="uszkoreit2017",
         where="Uszkoreit 2017; Vaswani et al. 2017, table 2 and footnote 5",
-        says="The announcement says “up to an order of magnitude”. By the paper's estimates earlier models took 0.4 to 7 "
-        "times the operations of a Transformer, if every architecture uses a GPU equally well.",
+        says="The announcement says “up to an order of magnitude”. By the paper's estimates earlier models took 0.4 to "
+        "7 times the operations of a Transformer, if every architecture uses a GPU equally well.",
         chapter=9,
         figures=("cost/best_step_ratio", "cost/longest_step_ratio", "cost/needed_width", "cost/needed_width_batched"),
         verdict="wrong source",
