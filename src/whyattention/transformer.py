@@ -362,7 +362,7 @@ class Transformer(nnx.Module):
 class TransformerLM(nnx.Module):
     """The decoder alone, which has nothing to look at but the text so far: the logits at t see tokens 0 ... t.
 
-    As in the GPTs (Radford et al. 2018; 2019): GELU, and here the norm before each sublayer. `positions` are those of
+    As in GPT-2 (Radford et al. 2019): GELU, and the norm before each sublayer. `positions` are those of
     `Transformer`; with "none", only the causal mask tells one order of the tokens from another. It carries no state
     from one text to the next: what it was never trained to look back over, it cannot use. Raises ValueError as
     `Transformer` does.
