@@ -191,6 +191,30 @@ LEDGER: tuple[Claim, ...] = (
         verdict="holds under conditions",
     ),
     Claim(
+        number=13,
+        section="核心想法",
+        article="With attention, information between two words travels O(1) steps and no longer O(N).",
+        source="vaswani2017",
+        where="Vaswani et al. 2017, table 1",
+        says="Longest path of one kind of layer: O(1) for self-attention, O(n) for recurrence, O(n/r) for attention "
+        "restricted to r places, O(log n) for dilated convolutions.",
+        chapter=7,
+        figures=("self_attention/recurrent_steps", "self_attention/restricted_steps"),
+        verdict="holds",
+    ),
+    Claim(
+        number=14,
+        section="从补丁到主角",
+        article="The path between any two tokens has length 1, always, and there is no more decay.",
+        source="vaswani2017",
+        where="Vaswani et al. 2017, section 2",
+        says="A constant number of steps, “albeit at the cost of reduced effective resolution due to averaging "
+        "attention-weighted positions”.",
+        chapter=7,
+        figures=("self_attention/gradient_kept", "self_attention/diluted"),
+        verdict="holds under conditions",
+    ),
+    Claim(
         number=15,
         section="从补丁到主角",
         article="All positions are computed at the same time; nothing waits in a row any more.",
@@ -246,6 +270,18 @@ LEDGER: tuple[Claim, ...] = (
         says="A recurrent network can store about one real number of its input history per hidden unit.",
         chapter=1,
         figures=("recurrence/first_character_lasts",),
+        verdict="holds under conditions",
+    ),
+    Claim(
+        number=21,
+        section="从补丁到主角",
+        article="No fixed vector has to hold the text: all positions are kept, and combined by weights as needed.",
+        source="arora2024zoology",
+        where="Arora et al. 2024, abstract",
+        says="Associative recall accounts for most of the gap between attention and gated convolutions in language "
+        "modelling. It takes two layers, or exponentially larger ones (Sanford et al. 2024).",
+        chapter=7,
+        figures=("self_attention/pairs_two_layers", "self_attention/pairs_one_layer", "self_attention/pairs_lstm"),
         verdict="holds under conditions",
     ),
 )
