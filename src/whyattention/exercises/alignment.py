@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from whyattention.exercises.answers import given
+from whyattention.exercises.answers import given, judged
 
 Following = Mapping[str, Mapping[str, float]]
 
@@ -207,17 +207,11 @@ def check_follows(follows: dict[str, bool]) -> None:
 
     Raises AssertionError with a hint if one is missing or wrong.
     """
-    assert isinstance(follows, dict), f"a dict from letters to True or False is asked for, got {type(follows).__name__}"
-    missing = sorted(set(FOLLOWS) - set(follows))
-    assert not missing, f"statement {', '.join(missing)} is not judged yet"
     hints = {
         "A": "compare RNNsearch-50 at 30 and at 59 words",
         "B": "look at RNNsearch-30, which has attention as well, from 30 words on",
         "C": "compare the two models without attention, RNNenc-30 and RNNenc-50, at 40 words",
         "D": "the figure has two curves, and not how the two models differ: the paper's table 2 gives unequal training",
     }
-    for letter, truth in FOLLOWS.items():
-        answer = follows[letter]
-        assert isinstance(answer, bool | np.bool_), f"statement {letter}: True or False is asked for, got {answer!r}"
-        assert answer == truth, f"statement {letter}: {hints[letter]}"
+    judged(follows, FOLLOWS, hints)
     print("Correct: a curve shows what it shows, for the model and the training that it is of.")

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from whyattention.attention import dot_product_attention
-from whyattention.exercises.answers import given
+from whyattention.exercises.answers import given, judged
 
 # Whether each statement of the last exercise is true.
 TRUE = {"A": True, "B": False, "C": True, "D": False}
@@ -126,17 +126,11 @@ def check_promises(promises: dict[str, bool]) -> None:
 
     Raises AssertionError with a hint if one is missing or wrong.
     """
-    assert isinstance(promises, dict), f"a dict from letters to True or False is wanted, got {type(promises).__name__}"
-    missing = sorted(set(TRUE) - set(promises))
-    assert not missing, f"statement {', '.join(missing)} is not judged yet"
     hints = {
         "A": "count the steps of full attention in the figure of paths",
         "B": "look at the height of full attention in the figure of gradients, and at dilution as n grows",
         "C": "without a mask, permute the input of the layer: what happened to its output?",
         "D": "what stands at the key's position in one layer: the value, or the key?",
     }
-    for letter, truth in TRUE.items():
-        answer = promises[letter]
-        assert isinstance(answer, bool | np.bool_), f"statement {letter}: True or False is asked for, got {answer!r}"
-        assert answer == truth, f"statement {letter}: {hints[letter]}"
+    judged(promises, TRUE, hints)
     print("Correct: the path is short; how much comes along it is another matter.")

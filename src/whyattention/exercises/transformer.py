@@ -1,12 +1,12 @@
 """Checks for the exercises of chapter 8."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from whyattention.exercises.answers import given
+from whyattention.exercises.answers import given, judged
 
 # Whether each statement of the last exercise is true of a Transformer that translates.
 TRUTHS = {"A": True, "B": False, "C": False, "D": True}
@@ -129,21 +129,13 @@ def check_cached(cached: Callable) -> None:
     print("Correct: every key and value was computed once, and is kept for all words to come.")
 
 
-def check_truths(truths: Mapping[str, bool]) -> None:
+def check_truths(truths: dict[str, bool]) -> None:
     """`truths` says of each of the statements A to D whether it is true. Raises AssertionError with a hint if not."""
-    assert isinstance(truths, Mapping), (
-        f"a dict from letters to True or False is asked for, got {type(truths).__name__}"
-    )
-    missing = sorted(set(TRUTHS) - set(truths))
-    assert not missing, f"statement {', '.join(missing)} is not judged yet"
     hints = {
         "A": "in training all words of the target are known; which array holds what is not yet allowed to be seen?",
         "B": "word i + 1 is looked up in the embedding; where does its number come from?",
         "C": "what else is in a layer? See the measured share of attention",
         "D": "no positions: swap two words of the source and follow keys, values and their weighted mean",
     }
-    for letter, truth in TRUTHS.items():
-        answer = truths[letter]
-        assert isinstance(answer, bool | np.bool_), f"statement {letter}: True or False is asked for, got {answer!r}"
-        assert answer == truth, f"statement {letter}: {hints[letter]}"
+    judged(truths, TRUTHS, hints)
     print("Correct: parallel in training, serial in speech, and not attention alone.")
