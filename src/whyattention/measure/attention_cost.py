@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int
 
 from whyattention.attention import MultiHeadAttention, blockwise_attention, causal_mask, dot_product_attention
 from whyattention.measure.cost import WorkSpan, work_and_span
-from whyattention.measure.scaling import HEAD_FEATURES, Size, Table
+from whyattention.measure.scaling import HEAD_FEATURES, Size, Table, normal_inputs
 from whyattention.measure.timing import ratio, time_side_by_side
 from whyattention.recurrent import LSTMCell, unroll
 
@@ -159,7 +159,7 @@ def step_times(sizes: Sequence[Size], *, seed: int = 0, repeats: int = 3) -> Tab
     columns = ("layer", "batch", "width", "length", "work", "span", "seconds", "low", "high")
     table = {name: [] for name in (*columns, "ratio", "ratio_low", "ratio_high")}
     for batch, width, length in sizes:
-        xs = _normal(seed, batch, length, width)
+        xs = normal_inputs(seed, (batch, length, width))
         contestants = {}
         for name in LAYERS:
             step, state = training_step(name, width)
@@ -237,7 +237,7 @@ def generation_times(
     """
     attention = MultiHeadAttention(width, max(width // HEAD_FEATURES, 1), rngs=nnx.Rngs(0))
     lstm = LSTMCell(width, width, rngs=nnx.Rngs(0))
-    x = _normal(seed, width)
+    x = normal_inputs(seed, (width,))
     table = {name: [] for name in ("method", "length", "seconds", "low", "high")}
     for length in lengths:
         keys, values, _ = empty_cache(attention, length + tokens)
@@ -246,7 +246,7 @@ def generation_times(
             "cache": _generation(attention, cached_step, (keys, values, jnp.asarray(length)), x, tokens),
         }
         if length <= recompute_to:
-            contestants["no cache"] = _whole_layer(attention, _normal(seed, length, width))
+            contestants["no cache"] = _whole_layer(attention, normal_inputs(seed, (length, width)))
         for name, timing in time_side_by_side(contestants, repeats=repeats).items():
             made = 1 if name == "no cache" else tokens
             row = (name, length, *(s / made for s in (timing.median_s, *timing.quartiles_s)))
@@ -278,8 +278,3 @@ def _generation(layer: nnx.Module, step: Callable, state, x, tokens: int) -> tup
 def _whole_layer(attention: MultiHeadAttention, xs) -> tuple[Callable, tuple]:
     graph, weights = nnx.split(attention)
     return (lambda weights, xs: nnx.merge(graph, weights)(xs, causal_mask(len(xs)))), (weights, xs)
-
-
-def _normal(seed: int, *shape: int) -> Float[Array, "..."]:
-    """Standard normal numbers, drawn by NumPy: JAX would compile a generator for every shape."""
-    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape, dtype=np.float32))

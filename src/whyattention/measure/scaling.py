@@ -100,7 +100,7 @@ def cudnn_gradient(size: Size, *, seed: int = 0) -> tuple[Callable, tuple]:
 
     batch, width, length = size
     weights = rnn.init_lstm_weight(jax.random.key(seed), width, width, num_layers=1, bidirectional=False)
-    xs = _inputs(seed, (batch, length, width))
+    xs = normal_inputs(seed, (batch, length, width))
     state = jnp.zeros((1, batch, width))
     lengths = jnp.full(batch, length, jnp.int32)
 
@@ -120,7 +120,7 @@ def layer_times(sizes: Sequence[Size], *, seed: int = 0, repeats: int = 5) -> Ta
     rows = []
     for size in sizes:
         batch, width, length = size
-        xs = _inputs(seed, (batch, length, width))
+        xs = normal_inputs(seed, (batch, length, width))
         contestants = {}
         for architecture in ("recurrence", "attention"):
             gradient, weights = layer_gradient(architecture, width)
@@ -241,8 +241,8 @@ def utilisation(sizes: Sequence[Size], *, seed: int = 0, repeats: int = 5, peak_
     utilisation_low, utilisation_high; and, the same in every row, peak (operations per second), bandwidth (bytes per
     second).
     """
-    square = _inputs(seed, (peak_side, peak_side))
-    long = _inputs(seed, (BANDWIDTH_FLOATS,))
+    square = normal_inputs(seed, (peak_side, peak_side))
+    long = normal_inputs(seed, (BANDWIDTH_FLOATS,))
     contestants = {"peak": (jnp.matmul, (square, square)), "bandwidth": (jnp.max, (long,))}
     for size in sizes:
         contestants[size] = _recurrent_scan(size, seed)
@@ -269,7 +269,7 @@ def utilisation(sizes: Sequence[Size], *, seed: int = 0, repeats: int = 5, peak_
 def _recurrent_scan(size: Size, seed: int) -> tuple[Callable, tuple]:
     batch, width, length = size
     graph, weights = nnx.split(TanhCell(width, width, rngs=nnx.Rngs(0), recurrent_init=nnx.initializers.lecun_normal()))
-    projected = _inputs(seed, (length, batch, width))
+    projected = normal_inputs(seed, (length, batch, width))
 
     def scan(weights, projected):
         step = jax.vmap(nnx.merge(graph, weights).step)
@@ -292,7 +292,7 @@ def chain_against_product(
     weights = nnx.initializers.orthogonal()(jax.random.key(seed), (width, width))  # a long chain stays of one size
     rows = []
     for length in lengths:
-        xs = _inputs(seed, (length * batch, width))
+        xs = normal_inputs(seed, (length * batch, width))
 
         def chain(weights, state, length=length):
             return jax.lax.scan(lambda state, _: (state @ weights, None), state, None, length=length)[0]
@@ -323,7 +323,7 @@ def hoisting(sizes: Sequence[Size], *, seed: int = 0, repeats: int = 10) -> Tabl
         inside, _ = _gradient(
             layer("recurrence", width), lambda cell, xs: jax.lax.scan(cell, cell.initial_state(), xs)[1]
         )
-        args = weights, _inputs(seed, (batch, length, width))
+        args = weights, normal_inputs(seed, (batch, length, width))
         contestants = {"inside": (inside, args), "before": (before, args)}
         times = time_side_by_side(contestants, repeats=repeats)
         share = ratio(times["inside"], times["before"])
@@ -335,7 +335,7 @@ def hoisting(sizes: Sequence[Size], *, seed: int = 0, repeats: int = 10) -> Tabl
     return _table(rows)
 
 
-def _inputs(seed: int, shape: tuple[int, ...]) -> Float[Array, "..."]:
+def normal_inputs(seed: int, shape: tuple[int, ...]) -> Float[Array, "..."]:
     """Standard normal numbers, drawn by NumPy: JAX would compile a generator for every shape."""
     return jnp.asarray(np.random.default_rng(seed).standard_normal(shape, dtype=np.float32))
 
