@@ -153,7 +153,7 @@ def length_curve(scale: str, save: Callable[[Result], None], previous: Result) -
     bucket, as `measure.length_curve` has them.
     """
     hidden_size, embed_features, batch_size, updates, seeds, longest = {
-        "quick": (128, 64, 32, 4000, 3, (30, 15)),
+        "quick": (128, 64, 32, 8000, 3, (30, 15)),
         "full": (256, 128, 64, 10_000, 5, (50, 30, 15)),
     }[scale]
     per_bucket, pairs = {"quick": (100, 50_000), "full": (500, 500_000)}[scale]
