@@ -8,7 +8,7 @@ import pytest
 from nbclient import NotebookClient
 
 from whyattention import claims
-from whyattention.claims import LEDGER, Claim, measured, read_measured
+from whyattention.claims import LEDGER, Claim, Figure, measured, read_measured
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = {int(path.name[:2]): path for path in sorted((ROOT / "chapters").glob("[0-9][0-9]_*.ipynb"))}
@@ -23,7 +23,7 @@ def test_a_figure_comes_back_from_the_stored_output(tmp_path):
     NotebookClient(book).execute()
     assert book.cells[0].outputs[0]["data"] == {"text/plain": "two and a half"}
     nbformat.write(book, tmp_path / "n.ipynb")
-    assert read_measured(tmp_path / "n.ipynb") == {"a/b": 2.5}
+    assert read_measured(tmp_path / "n.ipynb") == {"a/b": Figure(2.5, "two and a half", 0)}
     book.cells[1].outputs = book.cells[0].outputs
     nbformat.write(book, tmp_path / "n.ipynb")
     with pytest.raises(ValueError, match="'a/b' twice"):

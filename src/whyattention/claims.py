@@ -12,14 +12,16 @@ from typing import Literal
 from IPython.display import Markdown, display
 
 Verdict = Literal["holds", "holds under conditions", "wrong source", "wrong number", "not measurable here"]
+NOTHING = "nothing; it would take the machines that it names"  # measured here, for a claim of the last kind
 
 
 @dataclass(frozen=True)
 class Claim:
     """One claim of the article, in paraphrase.
 
-    `figures` name what the chapter measured (see `measured`); `source` is a key of references.bib and `where` the
-    place in it; `says` is what is found there.
+    `section` is how the title of the article's section begins, and `quote` its own words; " …… " stands between words
+    of different places. `figures` name what the chapter measured (see `measured`); `source` is a key of references.bib
+    and `where` the place in it; `says` is what is found there.
     """
 
     number: int
@@ -31,23 +33,48 @@ class Claim:
     chapter: int
     figures: tuple[str, ...]
     verdict: Verdict
+    quote: str = ""
 
 
+@dataclass(frozen=True)
+class Figure:
+    """A figure as a notebook stores it: its value, the text that says so, and the place of its cell, from 0."""
+
+    value: float
+    text: str
+    cell: int
+
+
+# In the order of the article. The numbers are those of the chapters.
 LEDGER: tuple[Claim, ...] = (
     Claim(
-        number=1,
+        number=20,
+        section="导言",
+        quote="读完第 100 个字时，第 1 个字已经被擦掉了",
+        article="By the time character 100 is read, character 1 has been erased.",
+        source="collins2017",
+        where="Collins et al. 2017, abstract",
+        says="A recurrent network can store about one real number of its input history per hidden unit.",
+        chapter=1,
+        figures=("recurrence/first_character_lasts",),
+        verdict="holds under conditions",
+    ),
+    Claim(
+        number=19,
         section="顺序处理",
-        article="A GPU is used to 5-15% when an LSTM trains, to 70-95% when a Transformer of the same size does.",
-        source="chowdhery2023palm",
-        where="Chowdhery et al. 2022, appendix B",
-        says="Defines utilisation as achieved over peak operations per second; a Transformer reaches 46.2%.",
-        chapter=2,
-        figures=("serial/lowest_utilisation", "serial/highest_utilisation", "serial/half_parallelism"),
-        verdict="wrong number",
+        quote="它维护一个「隐状态」向量 h_t，每读一个新词 x_t，就更新一次",
+        article="A recurrent network updates one hidden state per word, h_t = tanh(W_h h_{t-1} + W_x x_t).",
+        source="elman1990",
+        where="Elman 1990, figure 2",
+        says="Hidden units are fed by the input and by a copy of their own last state; there they are logistic units.",
+        chapter=1,
+        figures=("recurrence/largest_difference", "recurrence/gain_over_trigram"),
+        verdict="holds",
     ),
     Claim(
         number=2,
         section="顺序处理",
+        quote="每一步都在等前一步算完 …… 训练慢是结构性问题而非工程问题",
         article="The slowness of recurrence is structural, not a matter of engineering.",
         source="vaswani2017",
         where="Vaswani et al. 2017, section 1",
@@ -57,8 +84,21 @@ LEDGER: tuple[Claim, ...] = (
         verdict="holds under conditions",
     ),
     Claim(
+        number=1,
+        section="顺序处理",
+        quote="GPU 利用率常在 5–15% 之间，而同等规模的 Transformer 可以达到 70–95%",
+        article="A GPU is used to 5-15% when an LSTM trains, to 70-95% when a Transformer of the same size does.",
+        source="chowdhery2023palm",
+        where="Chowdhery et al. 2022, appendix B",
+        says="Defines utilisation as achieved over peak operations per second; a Transformer reaches 46.2%.",
+        chapter=2,
+        figures=("serial/lowest_utilisation", "serial/highest_utilisation", "serial/half_parallelism"),
+        verdict="wrong number",
+    ),
+    Claim(
         number=3,
         section="顺序处理",
+        quote="训练一个 8 层 LSTM 的机器翻译模型，在 8 张 V100 上需要几天到一周的时间",
         article="An LSTM translator of 8 layers takes days to a week to train on 8 V100.",
         source="nvidia2019gnmt",
         where="NVIDIA, GNMT v2, README, training performance",
@@ -70,6 +110,7 @@ LEDGER: tuple[Claim, ...] = (
     Claim(
         number=4,
         section="长距离依赖",
+        quote="如果权重矩阵的奇异值小于 1，梯度就会指数衰减",
         article="If the singular values of the weight matrix are below 1, gradients decay exponentially.",
         source="pascanu2013",
         where="Pascanu et al. 2013, section 2.1",
@@ -81,6 +122,7 @@ LEDGER: tuple[Claim, ...] = (
     Claim(
         number=5,
         section="长距离依赖",
+        quote="Vanilla RNN 实际能稳定的记忆长度只有 10–20 步",
         article="A plain recurrent network has a stable memory of only 10 to 20 steps.",
         source="goodfellow2016",
         where="Goodfellow et al. 2016, section 10.7, on Bengio et al. 1994",
@@ -97,6 +139,7 @@ LEDGER: tuple[Claim, ...] = (
     Claim(
         number=6,
         section="长距离依赖",
+        quote="让梯度可以几乎不衰减地传递",
         article="The LSTM's cell state is an additive highway on which gradients pass almost without decay.",
         source="jozefowicz2015",
         where="Jozefowicz, Zaremba & Sutskever 2015",
@@ -109,6 +152,7 @@ LEDGER: tuple[Claim, ...] = (
     Claim(
         number=7,
         section="长距离依赖",
+        quote="LSTM 的有效记忆长度仍然只有 200–300 个 token 左右",
         article="The effective memory of an LSTM is only 200 to 300 tokens.",
         source="khandelwal2018",
         where="Khandelwal et al. 2018, abstract and section 4",
@@ -121,6 +165,7 @@ LEDGER: tuple[Claim, ...] = (
     Claim(
         number=8,
         section="信息瓶颈",
+        quote="句子长度从 30 个词增加到 60 个词时，翻译质量（BLEU 分数）暴跌",
         article="Sutskever et al. found in 2014 that BLEU collapses when sentences grow from 30 to 60 words.",
         source="sutskever2014",
         where="Sutskever et al. 2014, section 3.7 and figure 3",
@@ -133,6 +178,7 @@ LEDGER: tuple[Claim, ...] = (
     Claim(
         number=9,
         section="信息瓶颈",
+        quote="长句子的前几个词的信息，在编码过程中会被后面的词「覆盖」或「稀释」",
         article="A fixed vector cannot hold a sentence; its first words are overwritten or diluted by later ones.",
         source="cho2014properties",
         where="Cho et al. 2014, section 6; Bahdanau et al. 2014, section 7",
@@ -152,6 +198,7 @@ LEDGER: tuple[Claim, ...] = (
     Claim(
         number=10,
         section="核心想法",
+        quote="一个在当时看来很激进的想法",
         article="That a decoder might look back at every state of the encoder was a radical idea in 2014.",
         source="bahdanau2015",
         where="Bahdanau et al. 2014, section 6.2",
@@ -164,6 +211,7 @@ LEDGER: tuple[Claim, ...] = (
     Claim(
         number=11,
         section="核心想法",
+        quote="让每个词直接「看见」所有其他词",
         article="The core of that idea is that every word sees every other word directly.",
         source="bahdanau2015",
         where="Bahdanau et al. 2014, sections 3.1 and 3.2",
@@ -174,8 +222,22 @@ LEDGER: tuple[Claim, ...] = (
         verdict="wrong source",
     ),
     Claim(
+        number=13,
+        section="核心想法",
+        quote="信息传递的距离从 O(N) 步降到了 O(1) 步",
+        article="With attention, information between two words travels O(1) steps and no longer O(N).",
+        source="vaswani2017",
+        where="Vaswani et al. 2017, table 1",
+        says="Longest path of one kind of layer: O(1) for self-attention, O(n) for recurrence, O(n/r) for attention "
+        "restricted to r places, O(log n) for dilated convolutions.",
+        chapter=7,
+        figures=("self_attention/recurrent_steps", "self_attention/restricted_steps"),
+        verdict="holds",
+    ),
+    Claim(
         number=12,
         section="核心想法",
+        quote="加上了注意力机制的 Seq2Seq 模型，在长句翻译上的性能不再衰减",
         article="With attention, a translator no longer gets worse on long sentences.",
         source="bahdanau2015",
         where="Bahdanau et al. 2014, figure 2 and section 5.1",
@@ -194,68 +256,9 @@ LEDGER: tuple[Claim, ...] = (
         verdict="holds under conditions",
     ),
     Claim(
-        number=13,
-        section="核心想法",
-        article="With attention, information between two words travels O(1) steps and no longer O(N).",
-        source="vaswani2017",
-        where="Vaswani et al. 2017, table 1",
-        says="Longest path of one kind of layer: O(1) for self-attention, O(n) for recurrence, O(n/r) for attention "
-        "restricted to r places, O(log n) for dilated convolutions.",
-        chapter=7,
-        figures=("self_attention/recurrent_steps", "self_attention/restricted_steps"),
-        verdict="holds",
-    ),
-    Claim(
-        number=14,
-        section="从补丁到主角",
-        article="The path between any two tokens has length 1, always, and there is no more decay.",
-        source="vaswani2017",
-        where="Vaswani et al. 2017, section 2",
-        says="A constant number of steps, “albeit at the cost of reduced effective resolution due to averaging "
-        "attention-weighted positions”.",
-        chapter=7,
-        figures=("self_attention/gradient_kept", "self_attention/diluted"),
-        verdict="holds under conditions",
-    ),
-    Claim(
-        number=15,
-        section="从补丁到主角",
-        article="All positions are computed at the same time; nothing waits in a row any more.",
-        source="vaswani2017",
-        where="Vaswani et al. 2017, sections 3 and 7",
-        says="In training. Generating is auto-regressive, each symbol an input for the next; “making generation less "
-        "sequential” is a goal.",
-        chapter=9,
-        figures=("cost/token_growth", "cost/token_growth_lstm"),
-        verdict="holds under conditions",
-    ),
-    Claim(
-        number=16,
-        section="从补丁到主角",
-        article="The price of attention is O(N²): double the length, and four times as much has to be computed.",
-        source="vaswani2017",
-        where="Vaswani et al. 2017, table 1 and section 4",
-        says="O(n²d) is the attention of one layer, beside O(nd²) for a recurrent one. The projections and the "
-        "feed-forward network of section 3 are of that second kind: 24nd² + 4n²d together.",
-        chapter=9,
-        figures=("cost/doubling", "cost/crossover", "cost/memory_saving", "cost/blockwise_pace"),
-        verdict="holds under conditions",
-    ),
-    Claim(
-        number=17,
-        section="从补丁到主角",
-        article="In most real settings attention trains 5 to 10 times faster.",
-        source="uszkoreit2017",
-        where="Uszkoreit 2017; Vaswani et al. 2017, table 2 and footnote 5",
-        says="The announcement says “up to an order of magnitude”. By the paper's estimates earlier models took 0.4 to "
-        "7 times the operations of a Transformer, if every architecture uses a GPU equally well.",
-        chapter=9,
-        figures=("cost/best_step_ratio", "cost/longest_step_ratio", "cost/needed_width", "cost/needed_width_batched"),
-        verdict="wrong source",
-    ),
-    Claim(
         number=18,
         section="从补丁到主角",
+        quote="去掉 RNN，只用注意力机制",
         article="The answer of 2017 was to take the recurrent network away and to use attention alone.",
         source="vaswani2017",
         where="Vaswani et al. 2017, sections 3.1 and 3.3",
@@ -273,30 +276,35 @@ LEDGER: tuple[Claim, ...] = (
         verdict="holds under conditions",
     ),
     Claim(
-        number=19,
-        section="顺序处理",
-        article="A recurrent network updates one hidden state per word, h_t = tanh(W_h h_{t-1} + W_x x_t).",
-        source="elman1990",
-        where="Elman 1990, figure 2",
-        says="Hidden units are fed by the input and by a copy of their own last state; there they are logistic units.",
-        chapter=1,
-        figures=("recurrence/largest_difference", "recurrence/gain_over_trigram"),
-        verdict="holds",
+        number=15,
+        section="从补丁到主角",
+        quote="所有位置同时计算，不再串行等待",
+        article="All positions are computed at the same time; nothing waits in a row any more.",
+        source="vaswani2017",
+        where="Vaswani et al. 2017, sections 3 and 7",
+        says="In training. Generating is auto-regressive, each symbol an input for the next; “making generation less "
+        "sequential” is a goal.",
+        chapter=9,
+        figures=("cost/token_growth", "cost/token_growth_lstm"),
+        verdict="holds under conditions",
     ),
     Claim(
-        number=20,
-        section="导言",
-        article="By the time character 100 is read, character 1 has been erased.",
-        source="collins2017",
-        where="Collins et al. 2017, abstract",
-        says="A recurrent network can store about one real number of its input history per hidden unit.",
-        chapter=1,
-        figures=("recurrence/first_character_lasts",),
+        number=14,
+        section="从补丁到主角",
+        quote="任意两个 token 之间的路径长度恒为 1，不再衰减",
+        article="The path between any two tokens has length 1, always, and there is no more decay.",
+        source="vaswani2017",
+        where="Vaswani et al. 2017, section 2",
+        says="A constant number of steps, “albeit at the cost of reduced effective resolution due to averaging "
+        "attention-weighted positions”.",
+        chapter=7,
+        figures=("self_attention/gradient_kept", "self_attention/diluted"),
         verdict="holds under conditions",
     ),
     Claim(
         number=21,
         section="从补丁到主角",
+        quote="不再把信息压缩成固定向量，而是保留所有位置的表示，按需加权组合",
         article="No fixed vector has to hold the text: all positions are kept, and combined by weights as needed.",
         source="arora2024zoology",
         where="Arora et al. 2024, abstract",
@@ -305,6 +313,32 @@ LEDGER: tuple[Claim, ...] = (
         chapter=7,
         figures=("self_attention/pairs_two_layers", "self_attention/pairs_one_layer", "self_attention/pairs_lstm"),
         verdict="holds under conditions",
+    ),
+    Claim(
+        number=16,
+        section="从补丁到主角",
+        quote="序列长度翻倍，计算量翻四倍",
+        article="The price of attention is O(N²): double the length, and four times as much has to be computed.",
+        source="vaswani2017",
+        where="Vaswani et al. 2017, table 1 and section 4",
+        says="O(n²d) is the attention of one layer, beside O(nd²) for a recurrent one. The projections and the "
+        "feed-forward network of section 3 are of that second kind: 24nd² + 4n²d together.",
+        chapter=9,
+        figures=("cost/doubling", "cost/crossover", "cost/memory_saving", "cost/blockwise_pace"),
+        verdict="holds under conditions",
+    ),
+    Claim(
+        number=17,
+        section="从补丁到主角",
+        quote="在大多数实际场景中，这个代价换来了训练速度快 5–10 倍",
+        article="In most real settings attention trains 5 to 10 times faster.",
+        source="uszkoreit2017",
+        where="Uszkoreit 2017; Vaswani et al. 2017, table 2 and footnote 5",
+        says="The announcement says “up to an order of magnitude”. By the paper's estimates earlier models took 0.4 to "
+        "7 times the operations of a Transformer, if every architecture uses a GPU equally well.",
+        chapter=9,
+        figures=("cost/best_step_ratio", "cost/longest_step_ratio", "cost/needed_width", "cost/needed_width_batched"),
+        verdict="wrong source",
     ),
 )
 
@@ -328,23 +362,24 @@ def measured(name: str, value: float, text: str) -> None:
     display({"text/plain": text}, raw=True, metadata=metadata)
 
 
-def read_measured(notebook: Path) -> dict[str, float]:
+def read_measured(notebook: Path) -> dict[str, Figure]:
     """The figures that the stored outputs of a notebook hold, by name. Raises ValueError if one name stands twice."""
-    found: dict[str, float] = {}
-    for cell in json.loads(Path(notebook).read_text(encoding="utf-8"))["cells"]:
+    found: dict[str, Figure] = {}
+    for place, cell in enumerate(json.loads(Path(notebook).read_text(encoding="utf-8"))["cells"]):
         for output in cell.get("outputs", ()):
             figure = output.get("metadata", {}).get("whyattention")
             if figure is None:
                 continue
             if figure["name"] in found:
                 raise ValueError(f"{notebook} measures {figure['name']!r} twice")
-            found[figure["name"]] = figure["value"]
+            text = "".join(output["data"]["text/plain"])  # Jupyter may store it line by line
+            found[figure["name"]] = Figure(figure["value"], text, place)
     return found
 
 
 def show(chapter: int) -> None:
     """The claims of one chapter: the article's in paraphrase, what its source says, what was measured, the verdict."""
-    rows = [claim for claim in LEDGER if claim.chapter == chapter]
+    rows = sorted((claim for claim in LEDGER if claim.chapter == chapter), key=lambda claim: claim.number)
     if not rows:
         raise ValueError(f"the ledger has no claim for chapter {chapter}")
     display(Markdown("\n\n".join(_entry(claim) for claim in rows)))
@@ -355,6 +390,6 @@ def _entry(claim: Claim) -> str:
     return (
         f"**Claim {claim.number}.** {claim.article}\n\n"
         f"- *The source:* {claim.says} ({claim.where})\n"
-        f"- *Measured here:* {here or 'nothing; it would take the machines that it names'}\n"
+        f"- *Measured here:* {here or NOTHING}\n"
         f"- *Verdict:* **{claim.verdict}**"
     )
