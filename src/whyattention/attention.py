@@ -258,7 +258,7 @@ def blockwise_attention(
     if block_size < 1:
         raise ValueError(f"block_size must be at least 1, got {block_size}")
     lowest = jnp.finfo(result.dtype).min
-    key_blocks = [_in_blocks(array, block_size) for array in (key, value, jnp.arange(keys), key_mask)]
+    key_blocks = [in_blocks(array, block_size) for array in (key, value, jnp.arange(keys), key_mask)]
 
     # Both are computed again for the gradient: the scores of one block of keys, and what was mixed before each block.
     @jax.checkpoint
@@ -266,29 +266,44 @@ def blockwise_attention(
         query, query_places = query_block
 
         @jax.checkpoint
-        def add_keys(so_far, key_block):
-            largest, total, mixed = so_far
+        def add_block(so_far, key_block):
             key, value, key_places, mask = key_block
             mask = mask & (key_places <= query_places[:, None]) if causal else mask
-            scores = jnp.where(mask, query @ key.T, lowest)
-            # No gradient: total and mixed are both relative to it, and their quotient does not depend on it.
-            new_largest = jnp.maximum(largest, jax.lax.stop_gradient(scores.max(axis=1)))
-            weights = jnp.where(mask, jnp.exp(scores - new_largest[:, None]), 0.0)
-            shrink = jnp.exp(largest - new_largest)
-            total = shrink * total + weights.sum(axis=1)
-            return (new_largest, total, shrink[:, None] * mixed + weights @ value), None
+            return add_keys(so_far, query, key, value, mask), None
 
         rows = query.shape[0]
         start = (jnp.full(rows, lowest), jnp.zeros(rows, result.dtype), jnp.zeros((rows, value.shape[1]), result.dtype))
-        (_, total, mixed), _ = jax.lax.scan(add_keys, start, key_blocks)
+        (_, total, mixed), _ = jax.lax.scan(add_block, start, key_blocks)
         return mixed / jnp.where(total > 0, total, 1)[:, None]
 
     scaled = query / jnp.sqrt(query.shape[1])
-    mixed = jax.lax.map(attend, [_in_blocks(array, block_size) for array in (scaled, jnp.arange(queries))])
+    mixed = jax.lax.map(attend, [in_blocks(array, block_size) for array in (scaled, jnp.arange(queries))])
     return mixed.reshape(-1, value.shape[1])[:queries]
 
 
-def _in_blocks(array: Array, size: int) -> Array:
+def add_keys(
+    so_far: tuple[Float[Array, " query"], Float[Array, " query"], Float[Array, "query values"]],
+    query: Float[Array, "query features"],
+    key: Float[Array, "key features"],
+    value: Float[Array, "key values"],
+    mask: Bool[Array, "#query key"],
+) -> tuple[Float[Array, " query"], Float[Array, " query"], Float[Array, "query values"]]:
+    """What queries have seen once they have looked at more keys (Milakov & Gimelshein 2018, algorithm 3).
+
+    It is three things per query: the largest score, the sum of exp(score - largest), and the values mixed with those
+    weights. `query` is scaled by 1 / sqrt(features) already.
+    """
+    largest, total, mixed = so_far
+    scores = jnp.where(mask, query @ key.T, jnp.finfo(mixed.dtype).min)
+    # No gradient: total and mixed are both relative to it, and their quotient does not depend on it.
+    new_largest = jnp.maximum(largest, jax.lax.stop_gradient(scores.max(axis=1)))
+    weights = jnp.where(mask, jnp.exp(scores - new_largest[:, None]), 0.0)
+    shrink = jnp.exp(largest - new_largest)
+    total = shrink * total + weights.sum(axis=1)
+    return new_largest, total, shrink[:, None] * mixed + weights @ value
+
+
+def in_blocks(array: Array, size: int) -> Array:
     """`[n, ...]` cut into `[blocks, size, ...]`, or one block of n if that is smaller; the end is filled with zeros."""
     size = min(size, len(array))
     missing = -len(array) % size
