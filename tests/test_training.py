@@ -10,7 +10,16 @@ import optax
 import pytest
 from flax import nnx
 
-from whyattention.training import Mixture, closest_width, fit, fit_seeds, one_seed, over_seeds, parameter_count
+from whyattention.training import (
+    Mixture,
+    closest_width,
+    fit,
+    fit_seeds,
+    one_seed,
+    over_seeds,
+    parameter_count,
+    untrained_seeds,
+)
 
 
 class Line(nnx.Module):
@@ -80,6 +89,16 @@ def test_seeds_differ_and_each_equals_its_own_fit():
         np.testing.assert_allclose(curve.loss, history.loss[seed], rtol=1e-5)
         np.testing.assert_allclose(one_seed(models, seed).slope[...], alone.slope[...], rtol=1e-5)
     np.testing.assert_allclose(over_seeds(lambda model: model(1.0), models), history.evaluations["slope"][:, -1])
+
+
+def test_seeds_begin_as_the_untrained_models():
+    options = {"seeds": 3, "key": jax.random.key(5)}
+    still, _ = fit_seeds(Line, Double(), steps=1, optimizer=optax.sgd(0.0), **options)
+    untrained = untrained_seeds(Line, **options)
+    assert untrained.slope.shape == (3,) and len(np.unique(untrained.slope[...])) == 3
+    np.testing.assert_array_equal(untrained.slope[...], still.slope[...])
+    with pytest.raises(ValueError, match="seeds must be a whole number from 1, got 0"):
+        untrained_seeds(Line, seeds=0, key=options["key"])
 
 
 def test_the_same_key_gives_the_same_run_and_another_does_not():

@@ -130,22 +130,26 @@ def fit_seeds(
     Gives one model whose parameters have `seeds` as an extra first axis (see `over_seeds` and `one_seed`), and a
     History with the same first axis. The other arguments, and the errors, are those of `fit`.
     """
-    seeds = _at_least_one("seeds", seeds)
-    model_key, data_key = jax.random.split(key)
+    graphdef, params, rest = nnx.split(untrained_seeds(make_model, seeds=seeds, key=key), nnx.Param, ...)
+    _, data_key = jax.random.split(key)
+    run = partial(_run_chunk_of_seeds, graphdef, optimizer)
+    watch = None if evaluate is None else partial(_evaluate_seeds, graphdef, evaluate)
+    state = (params, rest, jax.vmap(optimizer.init)(params), jax.random.split(data_key, seeds))
+    state, history = _train(run, task, state, steps, chunk, watch, stop_when, checkpoint, save_every)
+    return nnx.merge(graphdef, state[0], state[1]), history
+
+
+def untrained_seeds(make_model: Callable[[nnx.Rngs], nnx.Module], *, seeds: int, key: jax.Array) -> nnx.Module:
+    """The models that `fit_seeds` begins with, given the same arguments, in the form in which it gives them back."""
+    model_key, _ = jax.random.split(key)
 
     # Not under jit: step by step, a second training of such models finds every small program compiled already.
     @jax.vmap
     def initialise(key):
-        _, params, rest = nnx.split(make_model(nnx.Rngs(key)), nnx.Param, ...)
-        return params, rest, optimizer.init(params)
+        return nnx.state(make_model(nnx.Rngs(key)))
 
     graphdef = nnx.graphdef(nnx.eval_shape(lambda: make_model(nnx.Rngs(0))))
-    params, rest, opt_state = initialise(jax.random.split(model_key, seeds))
-    run = partial(_run_chunk_of_seeds, graphdef, optimizer)
-    watch = None if evaluate is None else partial(_evaluate_seeds, graphdef, evaluate)
-    state = (params, rest, opt_state, jax.random.split(data_key, seeds))
-    state, history = _train(run, task, state, steps, chunk, watch, stop_when, checkpoint, save_every)
-    return nnx.merge(graphdef, state[0], state[1]), history
+    return nnx.merge(graphdef, initialise(jax.random.split(model_key, _at_least_one("seeds", seeds))))
 
 
 def over_seeds(function: Callable[[nnx.Module], Any], models: nnx.Module) -> Any:
