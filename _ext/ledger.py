@@ -1,7 +1,7 @@
 """The ledger as a page, from where its parts are kept: `whyattention.claims`, references.bib and the stored notebooks.
 
     {ledger} SECTION      the claims of one section of the article, in its order
-    {ledger-verdicts}     each verdict, with links to the claims that got it
+    {claims}`VERDICT`     the claims that got a verdict, as links
 
 Nothing of a claim is written on the page itself. What was measured is the text that the chapter's notebook stores, with
 a link to the cell that shows it; to be linked to, each such cell gets an id. A claim that names no known figure or
@@ -14,7 +14,7 @@ from typing import get_args
 from docutils import nodes
 from pybtex.database import parse_file
 from sphinx import addnodes
-from sphinx.util.docutils import SphinxDirective
+from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from whyattention.claims import LEDGER, NOTHING, Claim, Verdict, read_measured
 
@@ -99,18 +99,18 @@ class LedgerDirective(SphinxDirective):
         return nodes.paragraph("", "", nodes.Text(f"Chapter {claim.chapter}, "), title)
 
 
-class VerdictsDirective(SphinxDirective):
-    """Each verdict, how many claims got it, and links to them."""
+class ClaimsRole(SphinxRole):
+    """How many claims got a verdict, with links to them."""
 
     def run(self):
-        items = {}
-        for verdict in get_args(Verdict):
-            claims = [claim for claim in LEDGER if claim.verdict == verdict]
-            line = nodes.paragraph(text=f"{len(claims)}: ")
-            for claim in claims:
-                line += [_link("ref", f"claim-{claim.number}", nodes.inline("", str(claim.number))), nodes.Text(" ")]
-            items[verdict] = [line]
-        return [_definitions(items)]
+        if self.text not in get_args(Verdict):
+            return [], [self.inliner.reporter.error(f"no verdict is called {self.text!r}", line=self.lineno)]
+        claims = [claim for claim in LEDGER if claim.verdict == self.text]
+        shown = [nodes.Text(f"{len(claims)} claims: " if len(claims) != 1 else "1 claim: ")]
+        for place, claim in enumerate(claims):
+            link = _link("ref", f"claim-{claim.number}", nodes.inline("", str(claim.number)))
+            shown += [nodes.Text(", " if place else ""), link]
+        return shown, []
 
 
 def _definitions(items: dict[str, list[nodes.Node]]) -> nodes.Node:
@@ -148,6 +148,6 @@ def _is_code_cell(node) -> bool:
 def setup(app):
     """Register the extension with Sphinx."""
     app.add_directive("ledger", LedgerDirective)
-    app.add_directive("ledger-verdicts", VerdictsDirective)
+    app.add_role("claims", ClaimsRole())
     app.connect("doctree-read", name_measured_cells)
     return {"version": "1.0", "parallel_read_safe": True, "parallel_write_safe": True}
