@@ -9,7 +9,13 @@ import optax
 import pytest
 from flax import nnx
 
-from whyattention.measure.trainability import contestants, matched, updates_by_difficulty, updates_to_solve
+from whyattention.measure.trainability import (
+    contestants,
+    matched,
+    matched_language_models,
+    updates_by_difficulty,
+    updates_to_solve,
+)
 from whyattention.training import parameter_count
 
 
@@ -67,12 +73,13 @@ def test_a_model_that_solves_nothing_is_not_tried_on_harder_tasks():
     assert found.shape == (3, 5) and np.isinf(found).all() and set(tried) == {0}
 
 
-def test_contestants_have_the_same_number_of_parameters():
+@pytest.mark.parametrize(("make_all", "features", "models"), [(contestants, 24, 6), (matched_language_models, 32, 2)])
+def test_contestants_have_the_same_number_of_parameters(make_all, features, models):
     def size(make):
         return parameter_count(nnx.eval_shape(lambda: make(nnx.Rngs(0))))
 
-    sizes = {name: size(make) for name, make in contestants(18, 24).items()}
-    assert len(sizes) == 6 and max(sizes.values()) < 1.02 * min(sizes.values())
+    sizes = {name: size(make) for name, make in make_all(18, features).items()}
+    assert len(sizes) == models and max(sizes.values()) < 1.02 * min(sizes.values())
 
 
 def test_the_last_updates_are_judged_though_they_fill_no_chunk():

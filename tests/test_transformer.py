@@ -291,6 +291,20 @@ def test_without_positions_the_order_of_the_source_is_lost():
     np.testing.assert_allclose(*logits, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("options", "matters"),
+    [
+        ({"num_layers": 1, "positions": "sinusoidal"}, True),
+        ({"num_layers": 1, "positions": "rotary"}, True),
+        ({"num_layers": 1, "positions": "none"}, False),
+        ({"num_layers": 2, "positions": "none"}, True),  # the causal mask alone tells orders apart
+    ],
+)
+def test_when_the_order_of_the_past_matters(options, matters):
+    logits = jax.jit(jax.vmap(language_model(**options)))(np.stack([TOKENS, changed(TOKENS, slice(2), to=[2, 1])]))
+    assert np.allclose(*logits[:, -1], atol=1e-5) != matters
+
+
 def test_rotary_looks_depend_on_distances_alone():
     layer, x = model_like(lambda rngs: Attention(8, 2, rotary=True, rngs=rngs)), normal(5, 8)
 

@@ -1,19 +1,11 @@
 """Language models: `model(tokens [time]) -> logits [time, vocabulary]`, and the n-gram counts they have to beat."""
 
-from collections.abc import Callable
-from functools import partial
-
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
-from whyattention.attention import MultiHeadAttention, causal_mask, sinusoidal_positions
-from whyattention.recurrent import Cell, LSTMCell, unroll
-from whyattention.training import closest_width, parameter_count
-
-POSITIONS = ("sinusoidal", "rotary", "none")
+from whyattention.recurrent import Cell, unroll
 
 
 class RecurrentLanguageModel(nnx.Module):
@@ -50,105 +42,6 @@ class RecurrentLanguageModel(nnx.Module):
 
         _, tokens = jax.lax.scan(step, (state, self.readout(hidden[-1])), jax.random.split(key, length))
         return tokens
-
-
-class AttentionBlock(nnx.Module):
-    """x + attention(norm(x)), then x + feed_forward(norm(x)): `[time, features]` to the same shape.
-
-    Vaswani et al. (2017, section 3.1), but with the norm before each part (Xiong et al. 2020, figure 1b), which
-    trains without a warm-up. The feed-forward part is four times as wide as `features`. `rotary` is that of
-    `MultiHeadAttention`.
-    """
-
-    def __init__(self, features: int, num_heads: int, *, rngs: nnx.Rngs, rotary: bool = False):
-        self.attention_norm = nnx.LayerNorm(features, rngs=rngs)
-        self.attention = MultiHeadAttention(features, num_heads, rngs=rngs, rotary=rotary)
-        self.feed_forward_norm = nnx.LayerNorm(features, rngs=rngs)
-        self.wide = nnx.Linear(features, 4 * features, rngs=rngs)
-        self.narrow = nnx.Linear(4 * features, features, rngs=rngs)
-
-    def __call__(
-        self, x: Float[Array, "time features"], mask: Bool[Array, "time time"]
-    ) -> Float[Array, "time features"]:
-        x = x + self.attention(self.attention_norm(x), mask)
-        return x + self.narrow(jax.nn.gelu(self.wide(self.feed_forward_norm(x))))
-
-
-class AttentionLanguageModel(nnx.Module):
-    """Embedding and position, causal attention blocks, linear read-out: the logits at t see tokens 0 ... t.
-
-    It carries no state from one text to the next: what it was never trained to look back over, it cannot use.
-    `positions` are one of `POSITIONS`, none of which has parameters that depend on the length of a text: "sinusoidal"
-    ones are added to the embedding, "rotary" ones turn queries and keys, and with "none" nothing but the causal mask
-    tells one order of the tokens from another. Raises ValueError for other positions, if `features` is odd or not a
-    multiple of `num_heads`, or if there is no layer.
-    """
-
-    def __init__(
-        self,
-        vocabulary_size: int,
-        features: int,
-        *,
-        num_heads: int,
-        num_layers: int,
-        rngs: nnx.Rngs,
-        positions: str = "sinusoidal",
-    ):
-        if num_layers < 1:
-            raise ValueError(f"num_layers must be at least 1, got {num_layers}")
-        if positions not in POSITIONS:
-            raise ValueError(f"positions must be one of {', '.join(POSITIONS)}; got {positions!r}")
-        self.features = features
-        self.num_layers = num_layers
-        self.positions = positions
-        self.embedding = nnx.Embed(vocabulary_size, features, rngs=rngs)
-        for layer in range(num_layers):
-            block = AttentionBlock(features, num_heads, rngs=rngs, rotary=positions == "rotary")
-            setattr(self, f"block{layer}", block)
-        self.norm = nnx.LayerNorm(features, rngs=rngs)
-        self.readout = nnx.Linear(features, vocabulary_size, rngs=rngs)
-
-    def __call__(self, tokens: Int[Array, " time"]) -> Float[Array, "time vocabulary"]:
-        *_, x = self._hidden(tokens)
-        return self.readout(self.norm(x))
-
-    def attention_weights(self, tokens: Int[Array, " time"]) -> Float[Array, "layers heads query key"]:
-        """Where each head of each layer looks while it reads `tokens`."""
-        mask = causal_mask(len(tokens))
-        blocks = (getattr(self, f"block{layer}") for layer in range(self.num_layers))
-        # The last hidden state has no layer above it.
-        inputs = zip(blocks, self._hidden(tokens), strict=False)
-        return jnp.stack([block.attention.weights(block.attention_norm(x), mask) for block, x in inputs])
-
-    def _hidden(self, tokens):
-        """`[time, features]` below the first layer, and after each."""
-        x = jnp.sqrt(self.features) * self.embedding(tokens)
-        if self.positions == "sinusoidal":
-            x = x + sinusoidal_positions(len(tokens), self.features)
-        hidden = [x]
-        for layer in range(self.num_layers):
-            hidden.append(getattr(self, f"block{layer}")(hidden[-1], causal_mask(len(tokens))))
-        return hidden
-
-
-def matched_language_models(
-    vocabulary_size: int, features: int, *, num_heads: int = 4, num_layers: int = 2
-) -> dict[str, Callable[[nnx.Rngs], nnx.Module]]:
-    """{"attention": make, "LSTM": make} with `make(rngs) -> model`, two models with as good as the same parameters.
-
-    The attention model is `features` wide. The LSTM embeds in half as many dimensions and is as wide as brings its
-    parameters closest; its forget bias is 1.
-    """
-
-    def attention(rngs):
-        return AttentionLanguageModel(vocabulary_size, features, num_heads=num_heads, num_layers=num_layers, rngs=rngs)
-
-    def lstm(width, rngs):
-        return RecurrentLanguageModel(vocabulary_size, LSTMCell(features // 2, width, rngs=rngs), rngs=rngs)
-
-    parameters = parameter_count(nnx.eval_shape(lambda: attention(nnx.Rngs(0))))
-    width = closest_width(lambda width: lstm(width, nnx.Rngs(0)), parameters, range(1, 8 * features))
-    return {"attention": attention, "LSTM": partial(lstm, width)}
 
 
 def ngram_bits_per_character(

@@ -25,17 +25,18 @@ import numpy as np
 import optax
 from flax import nnx
 
-from whyattention.language_model import RecurrentLanguageModel, matched_language_models
+from whyattention.language_model import RecurrentLanguageModel
 from whyattention.measure import attention_cost, real_text, scaling
 from whyattention.measure import length_curve as curve
+from whyattention.measure import scoreboard as board
 from whyattention.measure.context import loss_by_context, loss_with_far_context_changed
-from whyattention.measure.trainability import contestants, updates_by_difficulty
+from whyattention.measure.trainability import contestants, matched_language_models, updates_by_difficulty
 from whyattention.recurrent import TanhCell
 from whyattention.scale import SCALES, check_scale
 from whyattention.seq2seq import matched_translators
 from whyattention.tasks.corpora import ALPHABET, cache_directory, shakespeare_split
 from whyattention.tasks.parallel_text import bible
-from whyattention.tasks.recall import DelayedRecall
+from whyattention.tasks.recall import AssociativeRecall, DelayedRecall
 from whyattention.tasks.text import Characters, NextCharacter, bits_per_character
 from whyattention.training import fit, parameter_count
 
@@ -232,6 +233,52 @@ def training_step(scale: str, save: Callable[[Result], None], previous: Result) 
     return table
 
 
+def scoreboard(scale: str, save: Callable[[Result], None], previous: Result) -> Result:
+    """Chapter 12: every language model of the book at as good as the same number of parameters, on three tasks.
+
+    "models" has for each {"parameters", "solved_after", "accuracy", "bits"}: parameters by task; updates until delayed
+    recall is solved [lags, seeds], null where the budget was not enough; the share of associative recall answered
+    rightly at the end [pairs, seeds]; bits per character on held-out Shakespeare [seeds]. `pairs` lists (pairs,
+    symbols).
+    """
+    features, seeds, batch_size, lags, pairs = {
+        "quick": (32, 3, 16, (10, 30, 100), ((2, 4), (4, 8))),
+        "full": (128, 5, 64, (10, 30, 100, 300, 1000), ((4, 16), (16, 64), (64, 256))),
+    }[scale]
+    updates = {
+        "quick": {"lag": 400, "pairs": 1000, "text": 1000},
+        "full": {"lag": 2000, "pairs": 10_000, "text": 20_000},
+    }[scale]
+    text, held_out = map(jnp.asarray, shakespeare_split())
+    delayed = [DelayedRecall(lag, batch_size=batch_size) for lag in lags]
+    associative = [AssociativeRecall(count, symbols, queries=count, batch_size=batch_size) for count, symbols in pairs]
+    characters = NextCharacter(text, length={"quick": 64, "full": 256}[scale], batch_size=batch_size)
+
+    def solved_after(name):
+        make = board.contestants(delayed[0].vocabulary_size, features)[name]
+        found = updates_by_difficulty(make, delayed, seeds=seeds, updates=updates["lag"], key=jax.random.key(0))
+        return np.where(np.isfinite(found), found, None)
+
+    def accuracy(name):
+        options = {"seeds": seeds, "updates": updates["pairs"], "key": jax.random.key(0)}
+        makers = [board.contestants(task.vocabulary_size, features)[name] for task in associative]
+        return [board.accuracy_after(make, task, **options) for make, task in zip(makers, associative, strict=True)]
+
+    def bits(name):
+        make = board.contestants(Characters(ALPHABET).size, features)[name]
+        options = {"seeds": seeds, "updates": updates["text"], "key": jax.random.key(0)}
+        return board.bits_after(make, characters, held_out, **options)
+
+    parts = {"solved_after": solved_after, "accuracy": accuracy, "bits": bits}
+    settings = {"features": features, "batch_size": batch_size, "lags": lags, "pairs": pairs, "updates": updates}
+    models = previous.get("models") or {name: {} for name in board.contestants(2, features)}
+    for (part, run), name in itertools.product(parts.items(), models):
+        if part not in models[name]:
+            models[name][part] = np.asarray(run(name)).tolist()
+            save({**settings, "models": models})
+    return {**settings, "models": models}
+
+
 def _without_nan(columns: dict[str, np.ndarray]) -> Result:
     return {name: np.where(np.isnan(column), None, column).tolist() for name, column in columns.items()}
 
@@ -242,6 +289,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "language_model": language_model,
     "layer_times": layer_times,
     "length_curve": length_curve,
+    "scoreboard": scoreboard,
     "trainability": trainability,
     "training_step": training_step,
     "translation": translation,

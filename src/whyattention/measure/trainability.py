@@ -9,9 +9,10 @@ import optax
 from flax import nnx
 from jaxtyping import Float
 
-from whyattention.language_model import AttentionLanguageModel, RecurrentLanguageModel
+from whyattention.language_model import RecurrentLanguageModel
 from whyattention.recurrent import Cell, GRUCell, LSTMCell, TanhCell
 from whyattention.training import Task, closest_width, fit_seeds, parameter_count
+from whyattention.transformer import TransformerLM
 
 JUDGED = 10  # batches, the last before a model is judged
 
@@ -53,14 +54,31 @@ def contestants(vocabulary_size: int, features: int) -> dict[str, MakeModel]:
     """
 
     def attention(rngs):
-        return AttentionLanguageModel(vocabulary_size, features, num_heads=1, num_layers=1, rngs=rngs)
+        return TransformerLM(vocabulary_size, features, num_heads=1, num_layers=1, rngs=rngs)
 
+    return _beside(attention, vocabulary_size, features, CELLS) | {"attention, one head": attention}
+
+
+def matched_language_models(
+    vocabulary_size: int, features: int, *, num_heads: int = 4, num_layers: int = 2
+) -> dict[str, MakeModel]:
+    """Two models with as good as the same number of parameters: "attention", `features` wide, and "LSTM".
+
+    The LSTM has a forget bias of 1, and is made to fit as the cells of `contestants` are.
+    """
+
+    def attention(rngs):
+        return TransformerLM(vocabulary_size, features, num_heads=num_heads, num_layers=num_layers, rngs=rngs)
+
+    return {"attention": attention} | _beside(attention, vocabulary_size, features, {"LSTM": LSTMCell})
+
+
+def _beside(attention, vocabulary_size, features, cells):
     def recurrent(cell, width, rngs):
         return RecurrentLanguageModel(vocabulary_size, cell(features // 2, width, rngs=rngs), rngs=rngs)
 
     parameters = parameter_count(nnx.eval_shape(lambda: attention(nnx.Rngs(0))))
-    makers = {name: partial(recurrent, cell) for name, cell in CELLS.items()}
-    return matched(makers, parameters) | {"attention, one head": attention}
+    return matched({name: partial(recurrent, cell) for name, cell in cells.items()}, parameters)
 
 
 def updates_to_solve(
