@@ -140,7 +140,7 @@ def test_logarithms_go_on_where_products_leave_the_range_of_a_float():
 
 
 def test_plain_products_may_underflow():
-    decay, drive = jnp.full((300, 1), 1e-3), normal(300, 1)
+    decay, drive = jnp.full((60, 1), 1e-3), normal(60, 1)
     ours, theirs = (jax.jit(run)(decay, drive) for run in (linear_recurrence, sequential_recurrence))
     np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
@@ -154,10 +154,9 @@ def test_logarithms_keep_their_digits_over_thousands_of_steps():
 # --- Cells ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("length", [1, 23])
-@pytest.mark.parametrize("start", [False, True], ids=["from zero", "from a state"])
+@pytest.mark.parametrize(("length", "start"), [(1, None), (6, 0.5)])
 def test_in_parallel_a_cell_gives_what_it_gives_step_by_step(cell, length, start):
-    xs, state = normal(length, 3), cell.initial_state() + 0.5 if start else None
+    xs, state = normal(length, 3), None if start is None else cell.initial_state() + start
     assert_close(*(nnx.jit(run)(cell, xs, state) for run in (parallel_unroll, unroll)))
 
 
@@ -165,21 +164,21 @@ def test_gradients_are_the_same_and_reach_every_parameter(cell):
     def loss(run):
         return nnx.jit(nnx.grad(lambda cell, xs: jnp.sum(run(cell, xs)[1] ** 2), argnums=(0, 1)))
 
-    xs = normal(20, 3)
+    xs = normal(5, 3)
     ours, theirs = (loss(run)(cell, xs) for run in (parallel_unroll, unroll))
     assert_close(ours, theirs, atol=1e-4)
     assert all(jnp.any(gradient != 0) for gradient in jax.tree.leaves(ours))
 
 
 def test_a_later_input_changes_nothing_before_it(cell):
-    run, xs = nnx.jit(lambda cell, xs: parallel_unroll(cell, xs)[1]), normal(9, 3)
-    before, after = run(cell, xs), run(cell, xs.at[5].add(1.0))
-    np.testing.assert_allclose(before[:5], after[:5], atol=1e-6)
-    assert not jnp.allclose(before[5:], after[5:])
+    run, xs = nnx.jit(lambda cell, xs: parallel_unroll(cell, xs)[1]), normal(4, 3)
+    before, after = run(cell, xs), run(cell, xs.at[2].add(1.0))
+    np.testing.assert_allclose(before[:2], after[:2], atol=1e-6)
+    assert not jnp.allclose(before[2:], after[2:])
 
 
 def test_vmap_makes_a_batch(cell):
-    batch = normal(2, 6, 3)
+    batch = normal(2, 4, 3)
     outputs = jax.jit(jax.vmap(lambda xs: parallel_unroll(cell, xs)[1]))(batch)
     np.testing.assert_allclose(outputs[1], unroll(cell, batch[1])[1], atol=1e-5)
 
@@ -218,20 +217,20 @@ def test_decays_of_the_diagonal_recurrence_lie_in_their_ring():
 
 def test_the_diagonal_recurrence_keeps_its_size():
     cell = DiagonalLinearRecurrence(8, 32, rngs=nnx.Rngs(0), smallest=0.95, largest=0.99)
-    states = jax.jit(sequential_recurrence)(*cell.coefficients(cell.project(normal(2000, 8))))
-    np.testing.assert_allclose(jnp.mean(jnp.abs(states[500:]) ** 2), 2, rtol=0.25)  # 1 in each part, as at the input
+    states = jax.jit(sequential_recurrence)(*cell.coefficients(cell.project(normal(600, 8))))
+    np.testing.assert_allclose(jnp.mean(jnp.abs(states[300:]) ** 2), 2, rtol=0.25)  # 1 in each part, as at the input
 
 
-@pytest.mark.parametrize(("smallest", "largest"), [(0.5, 1.0), (0.9, 0.9), (-0.1, 0.5)])
+@pytest.mark.parametrize(("smallest", "largest"), [(0.5, 1.0), (-0.1, 0.5)])
 def test_a_ring_that_is_none_is_named(smallest, largest):
     with pytest.raises(ValueError, match=f"got {smallest} and {largest}"):
         DiagonalLinearRecurrence(2, 2, rngs=nnx.Rngs(0), smallest=smallest, largest=largest)
 
 
 def test_linear_attention_is_a_weighted_mean_of_what_stood_before():
-    cell, xs = model_like(LINEAR["LinearAttention"]), normal(6, 3)
+    cell, xs = model_like(LINEAR["LinearAttention"]), normal(4, 3)
     query, key, value = jnp.split(cell.project(xs), [2, 4], axis=-1)
-    scores = (jax.nn.elu(query) + 1) @ (jax.nn.elu(key) + 1).T * jnp.tril(jnp.ones((6, 6)))
+    scores = (jax.nn.elu(query) + 1) @ (jax.nn.elu(key) + 1).T * jnp.tril(jnp.ones((4, 4)))
     expected = scores / scores.sum(axis=1, keepdims=True) @ value
     np.testing.assert_allclose(nnx.jit(parallel_unroll)(cell, xs)[1], expected, atol=1e-5)
 
@@ -266,7 +265,7 @@ def test_a_cell_that_is_not_linear_is_refused():
 
 @pytest.mark.parametrize("make", NONLINEAR)
 def test_newton_finds_the_states_of_the_scan(make):
-    cell, xs = nonlinear_cell(make), normal(40, 3)
+    cell, xs = nonlinear_cell(make), normal(12, 3)
     start = jax.tree.map(lambda leaf: leaf + 0.5, cell.initial_state())
     run = nnx.jit(newton_unroll)(cell, xs, start)
     state, outputs = unroll(cell, xs, start)
@@ -278,18 +277,18 @@ def test_newton_finds_the_states_of_the_scan(make):
 
 
 def test_newton_is_done_with_a_linear_cell_at_once():
-    cell, xs = model_like(LINEAR["MinGRU"]), normal(40, 3)
+    cell, xs = model_like(LINEAR["MinGRU"]), normal(6, 3)
     run = nnx.jit(newton_unroll)(cell, xs)
     assert run.iterations == 1
     np.testing.assert_allclose(run.outputs, unroll(cell, xs)[1], atol=1e-5)
 
 
-@pytest.mark.parametrize("make", NONLINEAR)
+@pytest.mark.parametrize("make", [GRUCell, LSTMCell])
 def test_gradients_through_newton_are_those_through_the_scan(make):
     def loss(run):
         return nnx.jit(nnx.grad(lambda *arguments: jnp.sum(run(*arguments) ** 2), argnums=(0, 1, 2)))
 
-    cell, xs = nonlinear_cell(make), normal(12, 3)
+    cell, xs = nonlinear_cell(make), normal(5, 3)
     arguments = cell, xs, cell.initial_state()
     ours = loss(lambda *arguments: newton_unroll(*arguments, tolerance=1e-6).outputs)(*arguments)
     theirs = loss(lambda *arguments: unroll(*arguments)[1])(*arguments)
@@ -314,7 +313,7 @@ def test_a_guess_that_overflows_is_put_back_to_zero():
 
 
 def test_where_newton_does_not_converge_the_residual_says_so():
-    cell, xs = nonlinear_cell(TanhCell, scale=4.0), normal(200, 3)
+    cell, xs = nonlinear_cell(TanhCell, scale=4.0), normal(32, 3)
     run = nnx.jit(lambda cell, xs: newton_unroll(cell, xs, max_iterations=3))(cell, xs)
     assert run.iterations == 3 and run.residuals.shape == (4,)
     assert run.residuals[3] > 1e-2 and jnp.all(jnp.isfinite(run.outputs))
