@@ -8,6 +8,7 @@ from drawn import model_like, normal
 from flax import nnx
 
 from whyattention.attention import (
+    AdditiveAttention,
     MultiHeadAttention,
     causal_mask,
     dot_product_attention,
@@ -108,6 +109,7 @@ def test_gradient_reaches_every_parameter():
         (lambda q, k, v: rotate(q[:, :3]), r"even number\], got shape \(5, 3\)"),
         (lambda q, k, v: rotate(q, jnp.arange(4)), r"each of 5 rows, got shape \(4,\)"),
         (lambda q, k, v: sliding_window_mask(4, 0), "a window of 0"),
+        (lambda q, k, v: AdditiveAttention(4, 4, 3, rngs=nnx.Rngs(0))(q[0], k[None]), r"keys must be.*\(1, 6, 4\)"),
         (
             lambda q, k, v: heads()(q),
             r"\[time, 8\] with a time step, got shape \(5, 4\)",
@@ -148,6 +150,15 @@ def test_a_rotated_product_depends_on_the_difference_of_positions_and_lengths_do
     unit = rotate(jnp.tile(jnp.array([1.0, 0.0] * 4), (6, 1)))
     np.testing.assert_allclose(unit[:, 1::2], sinusoidal_positions(6, 8)[:, 0::2], atol=1e-6)
     np.testing.assert_allclose(unit[:, 0::2], sinusoidal_positions(6, 8)[:, 1::2], atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.float32])
+def test_rotation_keeps_the_type_of_what_it_turns(dtype):
+    x = normal(40, 8).astype(dtype)
+    turned = rotate(x)
+    assert turned.dtype == dtype
+    expected = rotate(x.astype(jnp.float32))
+    np.testing.assert_allclose(turned.astype(jnp.float32), expected, atol=float(4 * jnp.finfo(dtype).eps))
 
 
 def test_without_positions_a_permutation_of_the_input_permutes_the_output_and_rotary_ends_that():

@@ -92,8 +92,18 @@ def test_heads_and_batches_by_vmap():
     np.testing.assert_allclose(attended, jax.vmap(dot_product_attention)(*arrays), atol=1e-6)
 
 
-def test_half_precision_stays_half_precision():
-    assert blockwise_attention(*(array.astype(jnp.bfloat16) for array in inputs(5)), block_size=2).dtype == jnp.bfloat16
+def test_half_precision_stays_half_precision_and_does_not_get_worse_with_the_number_of_blocks():
+    exact = [jnp.abs(array).astype(jnp.bfloat16) for array in inputs(512)]
+    expected = dot_product_attention(*(array.astype(jnp.float32) for array in exact))
+    attended = blockwise_attention(*exact, block_size=4)
+    assert attended.dtype == dot_product_attention(*exact).dtype == jnp.bfloat16
+    # Rounded once, at the end: by half of the last of 8 binary digits, and what the scores were rounded by.
+    np.testing.assert_allclose(attended.astype(jnp.float32), expected, rtol=0.01)
+
+
+def test_values_without_features_are_mixed_to_none():
+    query, key, value = inputs(5)
+    assert blockwise_attention(query, key, value[:, :0], block_size=2).shape == (5, 0)
 
 
 @pytest.mark.parametrize("backward", [False, True])

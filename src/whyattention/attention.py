@@ -59,8 +59,8 @@ def rotate(
 
     Meant for queries and keys, not for values. The product of a query turned for position m and a key turned for n
     depends on m - n alone, and no vector changes its length (Su et al. 2021, equations 16 and 34). `positions`
-    default to 0, 1, 2, ... Raises ValueError if `x` is not `[time, features]`, if `features` is odd, or if there is
-    not one position for every row.
+    default to 0, 1, 2, ... The angles are float32 or finer, what comes back is of the type of `x`. Raises ValueError
+    if `x` is not `[time, features]`, if `features` is odd, or if there is not one position for every row.
     """
     if x.ndim != 2 or x.shape[1] % 2:
         raise ValueError(f"features are turned in pairs: x must be [time, even number], got shape {x.shape}")
@@ -69,7 +69,8 @@ def rotate(
         raise ValueError(f"there must be one position for each of {x.shape[0]} rows, got shape {positions.shape}")
     angles = _angles(positions, x.shape[1])
     even, odd, cos, sin = x[:, 0::2], x[:, 1::2], jnp.cos(angles), jnp.sin(angles)
-    return jnp.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1).reshape(x.shape)
+    turned = jnp.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1).reshape(x.shape)
+    return turned.astype(jnp.result_type(x, 0.0))
 
 
 def _angles(positions, features):
@@ -86,7 +87,8 @@ def dot_product_attention(
     """softmax(Q K^T / sqrt(d)) V (Vaswani et al. 2017, equation 1).
 
     `mask` is True where a query may look. A query that may look nowhere gets zeros: not NaN, and not an average over
-    keys it was forbidden to see. Raises ValueError if sizes do not fit or a mask is not `[query, key]`.
+    keys it was forbidden to see. Keys and values must be finite behind the mask too: they are multiplied by zero, and
+    0 * NaN is NaN. Raises ValueError if sizes do not fit or a mask is not boolean, `[query, key]`.
     """
     if query.ndim != 2 or key.ndim != 2 or query.shape[1] != key.shape[1]:
         raise ValueError(
@@ -174,10 +176,11 @@ class AdditiveAttention(nnx.Module):
         mask: Bool[Array, " key"] | None = None,
     ) -> Float[Array, " values"]:
         """The context c: the mean of `values`, or of the keys themselves, weighted by alpha."""
+        projected = self.project(keys)
         values = keys if values is None else values
         if values.ndim != 2 or values.shape[0] != keys.shape[0]:
             raise ValueError(f"there must be one value per key, got {values.shape} values for {keys.shape} keys")
-        return self.weights(query, self.project(keys), mask) @ values
+        return self.weights(query, projected, mask) @ values
 
 
 class MultiHeadAttention(nnx.Module):
@@ -244,9 +247,10 @@ def blockwise_attention(
     instead of keeping it, as in Dao et al. 2022. As many operations as full attention, and some more.
 
     `key_mask` is True at keys that may be looked at by any query (see `padding_mask`), and with `causal` query i may
-    look at keys 0 to i only. A query that may look nowhere gets zeros. Raises ValueError where `dot_product_attention`
-    does, if `key_mask` is not boolean with one entry per key, if `causal` is asked for with more keys than queries or
-    fewer, or if `block_size` is below 1.
+    look at keys 0 to i only. A query that may look nowhere gets zeros. What is kept between blocks is float32 or finer,
+    what comes back is of the type that `dot_product_attention` gives. Raises ValueError where that does, if `key_mask`
+    is not boolean with one entry per key, if `causal` is asked for with more keys than queries or fewer, or if
+    `block_size` is below 1.
     """
     result = jax.eval_shape(dot_product_attention, query, key, value)  # the same requirements, and the same errors
     queries, keys = query.shape[0], key.shape[0]
@@ -257,7 +261,8 @@ def blockwise_attention(
         raise ValueError(f"causal attention needs one query per key, got {queries} queries for {keys} keys")
     if block_size < 1:
         raise ValueError(f"block_size must be at least 1, got {block_size}")
-    lowest = jnp.finfo(result.dtype).min
+    kept = jnp.promote_types(result.dtype, jnp.float32)
+    lowest = jnp.finfo(kept).min
     key_blocks = [in_blocks(array, block_size) for array in (key, value, jnp.arange(keys), key_mask)]
 
     # Both are computed again for the gradient: the scores of one block of keys, and what was mixed before each block.
@@ -272,13 +277,13 @@ def blockwise_attention(
             return add_keys(so_far, query, key, value, mask), None
 
         rows = query.shape[0]
-        start = (jnp.full(rows, lowest), jnp.zeros(rows, result.dtype), jnp.zeros((rows, value.shape[1]), result.dtype))
+        start = jnp.full(rows, lowest), jnp.zeros(rows, kept), jnp.zeros((rows, value.shape[1]), kept)
         (_, total, mixed), _ = jax.lax.scan(add_block, start, key_blocks)
-        return mixed / jnp.where(total > 0, total, 1)[:, None]
+        return (mixed / jnp.where(total > 0, total, 1)[:, None]).astype(result.dtype)
 
     scaled = query / jnp.sqrt(query.shape[1])
     mixed = jax.lax.map(attend, [in_blocks(array, block_size) for array in (scaled, jnp.arange(queries))])
-    return mixed.reshape(-1, value.shape[1])[:queries]
+    return jax.lax.collapse(mixed, 0, 2)[:queries]
 
 
 def add_keys(
@@ -291,10 +296,11 @@ def add_keys(
     """What queries have seen once they have looked at more keys (Milakov & Gimelshein 2018, algorithm 3).
 
     It is three things per query: the largest score, the sum of exp(score - largest), and the values mixed with those
-    weights. `query` is scaled by 1 / sqrt(features) already.
+    weights. `query` is scaled by 1 / sqrt(features) already. All three should be float32 or finer: in 16 bits they
+    would be rounded once for every block.
     """
     largest, total, mixed = so_far
-    scores = jnp.where(mask, query @ key.T, jnp.finfo(mixed.dtype).min)
+    scores = jnp.where(mask, (query @ key.T).astype(mixed.dtype), jnp.finfo(mixed.dtype).min)
     # No gradient: total and mixed are both relative to it, and their quotient does not depend on it.
     new_largest = jnp.maximum(largest, jax.lax.stop_gradient(scores.max(axis=1)))
     weights = jnp.where(mask, jnp.exp(scores - new_largest[:, None]), 0.0)
@@ -308,4 +314,4 @@ def in_blocks(array: Array, size: int) -> Array:
     size = min(size, len(array))
     missing = -len(array) % size
     padded = jnp.pad(array, [(0, missing)] + [(0, 0)] * (array.ndim - 1))
-    return padded.reshape(-1, size, *array.shape[1:])
+    return padded.reshape(len(padded) // size, size, *array.shape[1:])
