@@ -150,6 +150,30 @@ def test_a_wider_beam_finds_what_greedy_misses():
     np.testing.assert_allclose(log_p, np.log(0.4 * 0.98), atol=1e-5)
 
 
+def test_ln_p_of_logits_in_half_precision_is_a_sum_in_float32():
+    class Half(Scripted):
+        def step(self, memory, state, token):
+            return state + 1, jnp.array([0.0, 0.0, -1.0, 0.5, 0.25], dtype=jnp.bfloat16)
+
+    tokens, log_p = beam_search(Half(), jnp.array([2]), 40, 2, 1.0)
+    np.testing.assert_array_equal(tokens, 3)
+    assert log_p.dtype == jnp.float32
+    np.testing.assert_allclose(log_p, 40 * log_softmax([0.0, 0.0, -1.0, 0.5, 0.25])[3], rtol=1e-5)
+
+
+def test_a_beam_wider_than_all_sentences_finds_the_best_and_no_other():
+    class Two(Scripted):
+        """END and one word, as likely at every step."""
+
+        def step(self, memory, state, token):
+            return state + 1, jnp.array([-jnp.inf, -jnp.inf, 0.0, 0.0])
+
+    for penalty, said in ((0.0, [END, 0, 0]), (9.0, [3, 3, END])):
+        tokens, log_p = beam_search(Two(), jnp.array([2]), 3, 20, penalty)
+        np.testing.assert_array_equal(tokens, said)
+        np.testing.assert_allclose(log_p, np.sum(np.array(said) != 0) * np.log(0.5), rtol=1e-6)
+
+
 def test_of_two_equals_the_one_that_has_ended_is_given_back():
     class Tie(Scripted):
         """4 and 5 are as likely; 5 is the whole sentence, and after 4 comes 6."""

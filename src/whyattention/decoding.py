@@ -64,9 +64,10 @@ def beam_search(
 
     At every step each hypothesis is continued by every word, and the best `beam_size` of all these stay; one that has
     ended stays as it is. They are ranked by ln p / ((5 + length) / 6)^length_penalty, END counted as a word (Wu et al.
-    2016, equation 14): 0 ranks by probability, which favours short ones. The ln p given back is not divided. The search
-    ends when no hypothesis can overtake one that has ended; among equals, one that has ended is given back. A beam of 1
-    is `greedy_decode`, but for words so nearly alike that ln p of the sentence rounds to the same with either.
+    2016, equation 14): 0 ranks by probability, which favours short ones. The ln p given back is not divided; it is a
+    sum in float32, whatever the type of the logits. The search ends when no hypothesis can overtake one that has ended;
+    among equals, one that has ended is given back. A beam of 1 is `greedy_decode`, but for words so nearly alike that
+    ln p of the sentence rounds to the same with either.
 
     Raises ValueError if `max_length` or `beam_size` is below 1, `max_length` beyond the model's `cache_length`, or
     `length_penalty` below 0 or so large that float32 could not hold ln p divided for `max_length` words.
@@ -94,7 +95,7 @@ def beam_search(
         states, last, log_p, lengths, position, tokens = carry
         ended = last == END
         states, logits = jax.vmap(model.step, in_axes=(None, 0, 0))(memory, states, last)
-        steps = _sayable(jax.nn.log_softmax(logits))
+        steps = _sayable(jax.nn.log_softmax(logits.astype(jnp.float32)))
         # What has ended goes on with END for certain, which is not written down.
         steps = jnp.where(ended[:, None], jnp.where(jnp.arange(steps.shape[1]) == END, 0.0, -jnp.inf), steps)
         lengths = lengths + ~ended
