@@ -70,7 +70,12 @@ def test_a_crossing_is_found_between_neighbours():
     assert cost.crossing(sizes, 8 / sizes) == pytest.approx(8)
     assert cost.crossing(sizes, sizes / 8) == pytest.approx(8)
     assert cost.crossing(sizes, [2, 1, 0.5, 0.5]) == pytest.approx(4)
-    assert math.isnan(cost.crossing(sizes, [2, 3, 4, 5])) and math.isnan(cost.crossing(sizes, [1, 1, 1, 1]))
+    assert cost.crossing(sizes, [2, 1, 1, 0.5]) == pytest.approx(4)
+    for never in ([2, 3, 4, 5], [1, 1, 1, 1], [1, 2, 3, 4], [2, 1, 2, 1]):  # to touch 1 is not to pass it
+        assert math.isnan(cost.crossing(sizes, never))
+    for wrong in ([2, 1], [2, 1, 0, 1]):
+        with pytest.raises(ValueError, match="as many sizes as ratios"):
+            cost.crossing(sizes, wrong)
 
 
 def test_the_layer_is_the_same_with_blocks():
@@ -111,6 +116,19 @@ def test_the_device_that_is_needed_gives_the_factor():
         assert model.seconds(1000, 500) / model.seconds(3000, 10) == pytest.approx(factor)
     assert cost.needed_parallelism(slow, fast, 50) == math.inf
     assert cost.needed_parallelism(slow, fast, 0.1) == 0
+    heavy, light = WorkSpan(work=1000, span=10), WorkSpan(work=100, span=5)  # 10 times to 2 times, the other way round
+    model = TimeModel(alpha=1.0, beta=cost.needed_parallelism(heavy, light, 4))
+    assert model.seconds(1000, 10) / model.seconds(100, 5) == pytest.approx(4)
+    assert cost.needed_parallelism(heavy, light, 11) == math.inf and cost.needed_parallelism(heavy, light, 2) == 0
+
+
+def test_there_is_a_head_for_every_64_features_and_one_at_least():
+    heads = {width: cost.TransformerLayer(width, rngs=nnx.Rngs(0)).attention.num_heads for width in (8, 100, 130)}
+    assert heads == {8: 1, 100: 1, 130: 2}
+    with pytest.raises(ValueError, match="3 heads for 200 features"):
+        cost.TransformerLayer(200, rngs=nnx.Rngs(0))
+    with pytest.raises(ValueError, match="attention needs a query"):
+        cost.TransformerLayer(8, rngs=nnx.Rngs(0))(jnp.zeros((0, 8)))
 
 
 def test_cached_steps_equal_causal_attention():
@@ -119,6 +137,17 @@ def test_cached_steps_equal_causal_attention():
     cache, ys = jax.lax.scan(lambda cache, x: cost.cached_step(attention, cache, x), cost.empty_cache(attention, 9), xs)
     np.testing.assert_allclose(ys, attention(xs, causal_mask(6)), atol=1e-5)
     assert cache[2] == 6 and jnp.all(cache[0][:, 6:] == 0)
+
+
+def test_beyond_the_cache_there_is_nan_and_a_rotary_layer_has_none():
+    plain, rotary = (
+        model_like(lambda rngs, turned=turned: MultiHeadAttention(8, 2, rotary=turned, rngs=rngs))
+        for turned in (False, True)
+    )
+    _, ys = jax.lax.scan(lambda cache, x: cost.cached_step(plain, cache, x), cost.empty_cache(plain, 2), normal(3, 8))
+    np.testing.assert_array_equal(np.isnan(ys).all(axis=1), [False, False, True])
+    with pytest.raises(ValueError, match="without rotary positions"):
+        cost.cached_step(rotary, cost.empty_cache(rotary, 2), normal(8))
 
 
 def test_generation_times_are_per_token(monkeypatch):

@@ -6,6 +6,7 @@ A size is `(batch, width, length)`. A table is a plain dict of equally long list
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
@@ -72,14 +73,18 @@ def local_slope(sizes: Sequence[float], costs: Sequence[float]) -> tuple[np.ndar
 def crossing(sizes: Sequence[float], ratios: Sequence[float]) -> float:
     """The size at which `ratios` first passes 1, upwards or downwards, on a straight line between neighbours.
 
-    The line is straight on logarithmic axes. NaN if no neighbours lie on different sides of 1.
+    The line is straight on logarithmic axes; through ratios of exactly 1 it passes at the first of them. NaN if no two
+    lie on different sides of 1. Raises ValueError unless there are as many sizes as ratios, all positive.
     """
-    logs, places = np.log(np.asarray(ratios, float)), np.log(np.asarray(sizes, float))
-    for index in range(len(logs) - 1):
-        left, right = logs[index], logs[index + 1]
-        if left * right <= 0 and left != right:
-            share = left / (left - right)
-            return float(np.exp(places[index] + share * (places[index + 1] - places[index])))
+    sizes, ratios = np.asarray(sizes, float), np.asarray(ratios, float)
+    if sizes.shape != ratios.shape or np.any(sizes <= 0) or np.any(ratios <= 0):
+        raise ValueError(f"as many sizes as ratios are needed, all positive, got {sizes} and {ratios}")
+    logs, places = np.log(ratios), np.log(sizes)
+    for left, right in pairwise(np.flatnonzero(logs)):
+        if logs[left] * logs[right] < 0:
+            # A 1 between the two is a neighbour of the left one, and the line ends there.
+            share = logs[left] / (logs[left] - logs[left + 1])
+            return float(np.exp(places[left] + share * (places[left + 1] - places[left])))
     return math.nan
 
 
@@ -90,8 +95,8 @@ class TransformerLayer(nnx.Module):
     """Self-attention and a feed-forward network, each added to its input (Vaswani et al. 2017, section 3.1).
 
     Without layer normalisation and dropout, whose cost is small beside that of the products. `attend` maps query, key
-    and value of one head, each `[time, features]`, to `[time, features]`. Heads have 64 features, or all if there are
-    fewer. Raises ValueError if they do not divide `width`.
+    and value of one head, each `[time, features]`, to `[time, features]`. There is a head for every 64 features, and
+    one at least. Raises ValueError if their number does not divide `width`.
     """
 
     def __init__(self, width: int, *, attend: Callable = dot_product_attention, rngs: nnx.Rngs):
@@ -110,7 +115,7 @@ class TransformerLayer(nnx.Module):
 def _heads(attention: MultiHeadAttention, x):
     """Queries, keys and values: each [..., heads, features]."""
     for kernel in (attention.query, attention.key, attention.value):
-        yield (x @ kernel[...]).reshape(*x.shape[:-1], attention.num_heads, -1)
+        yield (x @ kernel[...]).reshape(*x.shape[:-1], attention.num_heads, x.shape[-1] // attention.num_heads)
 
 
 LAYERS: dict[str, Callable[[int], nnx.Module]] = {
@@ -189,12 +194,12 @@ def needed_parallelism(slow: WorkSpan, fast: WorkSpan, factor: float) -> float:
     """The work that a device must do in the time of one dependent operation so that `slow` takes `factor` times `fast`.
 
     In the model of time of chapter 2, t = alpha * span + work / beta, it is the alpha * beta at which the quotient of
-    the two times is `factor`: 0 if it is that or more on any device, infinity if on none.
+    the two times is `factor`: 0 if it is that or more on any device, infinity if it is less on all.
     """
     work, span = factor * fast.work - slow.work, slow.span - factor * fast.span
-    if work <= 0 and span >= 0:
-        return 0.0
-    return work / span if span > 0 else math.inf
+    if work * span > 0:
+        return work / span
+    return 0.0 if work <= 0 and span >= 0 else math.inf
 
 
 # --- Generation ------------------------------------------------------------------------------------
@@ -214,16 +219,21 @@ def cached_step(
 ) -> tuple[Cache, Float[Array, " width"]]:
     """One position of causal self-attention: its key and value go into the cache, its query looks at all in there.
 
-    Run over a sequence it gives what `attention(xs, causal_mask(len(xs)))` gives. Past `longest` positions the last
-    place is written over, so do not go there.
+    Run over a sequence it gives what `attention(xs, causal_mask(len(xs)))` gives. Past `longest` positions there is no
+    room for more, and what comes back is NaN. Raises ValueError if the attention is rotary: the cache turns nothing.
     """
+    if attention.rotary:
+        raise ValueError(
+            "this cache is for attention without rotary positions; transformer.Attention keeps turned keys"
+        )
     keys, values, filled = cache
     query, key, value = _heads(attention, x)  # each [heads, features]
     keys, values = keys.at[:, filled].set(key), values.at[:, filled].set(value)
     mask = (jnp.arange(keys.shape[1]) <= filled)[None]
     attend = jax.vmap(dot_product_attention, in_axes=(0, 0, 0, None))
     attended = attend(query[:, None], keys, values, mask)  # [heads, 1, features]
-    return (keys, values, filled + 1), attended.reshape(x.shape) @ attention.output[...]
+    found = jnp.where(filled < keys.shape[1], attended.reshape(x.shape), jnp.nan)
+    return (keys, values, filled + 1), found @ attention.output[...]
 
 
 def generation_times(
