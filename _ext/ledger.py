@@ -89,7 +89,7 @@ class LedgerDirective(SphinxDirective):
         for name in claim.figures:
             if name not in stored:
                 raise self.error(f"claim {claim.number}: {self.paths[claim.chapter].name} does not measure {name!r}")
-            link = _link("ref", cell_id(name), nodes.inline("", stored[name].text, classes=["measured-here"]))
+            link = _link("ref", cell_id(name), nodes.inline("", stored[name].text))
             found += nodes.list_item("", nodes.paragraph("", "", link))
         return found
 

@@ -1,5 +1,7 @@
 """The built book in a real browser: strict build, then every page as a reader meets it, with the network cut off."""
 
+import html
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +13,9 @@ from urllib.parse import unquote, urlparse
 
 import pytest
 import yaml
+from docutils.nodes import make_id
+
+from whyattention.claims import LEDGER, read_measured
 
 CHROMIUM = shutil.which("chromium")
 # No background traffic of the browser's own, and no sandbox: continuous integration runs as root.
@@ -255,6 +260,20 @@ def test_only_the_chapters_are_numbered(pages, root):
         if name.startswith("chapters/"):
             assert page["title"][0].isdigit() == stem[0].isdigit(), f"{name}: {page['title']}"
     assert pages["chapters/01_recurrence.html"]["title"].startswith("1. ")
+
+
+def test_the_ledger_shows_what_the_notebooks_store(book, root):
+    """Every measured line of the built page is the text of that figure's stored output, and no line is missing."""
+    stored = {}
+    for path in root.glob("chapters/*.ipynb"):
+        stored |= {make_id(f"measured {name}"): (path, figure.text) for name, figure in read_measured(path).items()}
+    page = (book / "chapters" / "ledger.html").read_text(encoding="utf-8")
+    lines = re.findall(r'<a [^>]*href="([^"#]*)#(measured-[^"]*)"[^>]*><span[^>]*>(.*?)</span></a>', page)
+    assert [cell for _, cell, _ in lines] == [make_id(f"measured {name}") for claim in LEDGER for name in claim.figures]
+    for address, cell, text in lines:
+        path, expected = stored[cell]
+        assert (address, html.unescape(text)) == (f"{path.stem}.html", expected)
+        assert f'id="{cell}"' in (book / "chapters" / address).read_text(encoding="utf-8")
 
 
 def test_nothing_overflows_a_phone(pages):
