@@ -236,10 +236,9 @@ def training_step(scale: str, save: Callable[[Result], None], previous: Result) 
 def scoreboard(scale: str, save: Callable[[Result], None], previous: Result) -> Result:
     """Chapter 12: every language model of the book at as good as the same number of parameters, on three tasks.
 
-    "models" has for each {"parameters", "solved_after", "accuracy", "bits"}: parameters by task; updates until delayed
-    recall is solved [lags, seeds], null where the budget was not enough; the share of associative recall answered
-    rightly at the end [pairs, seeds]; bits per character on held-out Shakespeare [seeds]. `pairs` lists (pairs,
-    symbols).
+    "models" has for each {"solved_after", "accuracy", "bits"}: updates until delayed recall is solved [lags, seeds],
+    null where the budget was not enough; the share of associative recall answered rightly at the end [pairs, seeds],
+    where `pairs` lists (pairs, symbols); bits per character on held-out Shakespeare [seeds].
     """
     features, seeds, batch_size, lags, pairs = {
         "quick": (32, 3, 16, (10, 30, 100), ((2, 4), (4, 8))),
