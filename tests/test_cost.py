@@ -197,7 +197,7 @@ def bodies(draw):
     return body
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(body=bodies(), length=st.integers(0, 6), reverse=st.booleans())
 def test_a_scan_costs_what_the_python_loop_costs(body, length, reverse):
     def scanned(carry, *rows):

@@ -58,7 +58,7 @@ def gates(*shape, seed=0):
 
 
 @pytest.mark.parametrize("join", [combine, combine_logs])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(numbers=st.lists(st.floats(-3, 3), min_size=6, max_size=6))
 def test_maps_are_joined_in_any_grouping(join, numbers):
     first, second, third = (tuple(map(jnp.float32, numbers[i : i + 2])) for i in (0, 2, 4))

@@ -61,7 +61,7 @@ def scan_and_loop(cell, xs):
 
 
 @pytest.mark.parametrize("make", CELLS)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(
     sizes=st.sampled_from([(1, 1, 1), (6, 3, 4)]), seed=st.integers(0, 2**31 - 1), scale=st.sampled_from([0.1, 1, 10])
 )
@@ -180,7 +180,7 @@ def padded_and_reference(make, padding):
 
 
 @pytest.mark.parametrize("make", CELLS)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(
     real=st.integers(0, 5),
     padding=st.sampled_from([0, 3]),
