@@ -1,6 +1,5 @@
 """Checks for the exercises of chapter 9."""
 
-import math
 from collections.abc import Callable
 
 import jax
@@ -124,5 +123,4 @@ def check_machine(machine: Callable) -> None:
             f"expected {expected:,.0f}, got {answer:,.0f}: write work + alpha beta * span for both, set the first to "
             f"{factor} times the second, and solve for alpha beta"
         )
-    assert not math.isinf(expected)
     print("Correct: a device must be that wide before the sentence is true, and at this batch.")

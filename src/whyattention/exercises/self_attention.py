@@ -36,6 +36,11 @@ def check_attention(attention: Callable) -> None:
     assert not same_as(jax.nn.softmax(jnp.where(mask, scores, -1e9), axis=0) @ value), (
         "those weights sum to 1 over the queries; each query's weights must sum to 1 over the keys: the last axis"
     )
+    assert not same_as(dot_product_attention(query, key, value)), "the mask is not used yet"
+    weights_of_zero = jax.nn.softmax(jnp.where(mask, scores, 0.0), axis=1)
+    assert not (same_as(weights_of_zero @ value) or same_as((mask * weights_of_zero) @ value)), (
+        "a masked score of 0 still takes its share, exp(0) = 1; a very low score does not"
+    )
     assert not same_as((mask * jax.nn.softmax(scores, axis=1)) @ value), (
         "masked after the softmax, the weights of what may be seen sum to less than 1: mask the scores, before it"
     )
@@ -43,7 +48,9 @@ def check_attention(attention: Callable) -> None:
     right = dot_product_attention(query, key, value, mask)
     assert same_as(right), f"for the first query {np.round(right[0], 4)} was expected, got {np.round(answer[0], 4)}"
     empty = np.asarray(attention(query, key, value, mask.at[1].set(False)))[1]
-    assert not np.any(np.isnan(empty)), "a query that may look nowhere gets NaN: -inf minus -inf; use a finite minimum"
+    assert not np.any(np.isnan(empty)), (
+        "a query that may look nowhere gets NaN, from -inf minus -inf or from 0 / 0; use a finite minimum"
+    )
     assert np.allclose(empty, 0, atol=1e-6), (
         "a query that may look nowhere gets an average over all it was forbidden to see; it must get zeros"
     )
@@ -85,6 +92,7 @@ def check_needed_gap(needed_gap: Callable) -> None:
         assert not np.isclose(answer, np.log(n * weight / (1 - weight))), (
             "one of the n is the score itself: there are n - 1 others"
         )
+        assert not np.isclose(answer, right / np.log(2)), "the softmax is made with e: the natural logarithm"
         assert not np.isclose(answer, np.log(n - 1)), (
             "that gap gives a weight of one half, whatever weight is asked for"
         )
@@ -104,8 +112,9 @@ def check_look_up(look_up: Callable) -> None:
         tokens = np.append(np.stack([keys, values], axis=1).ravel(), keys[asked])
         answer = np.asarray(given(look_up(jnp.eye(12)[tokens])))
         assert answer.shape == (12,), f"one row of weights over the 12 tokens is asked for, got shape {answer.shape}"
+        assert np.all(np.isfinite(answer)), f"there are weights that are no numbers: {answer}"
         found = int(np.argmax(answer))
-        assert found != keys[asked], (
+        assert found != keys[asked] or answer[found] < 0.5, (
             "that is the key itself: one layer finds where the key stands, and not what stands after it; "
             "compare the query with what stood BEFORE each position"
         )
@@ -114,10 +123,11 @@ def check_look_up(look_up: Callable) -> None:
         )
         before = {values[asked - 1], tokens[-2]} - {values[asked]}
         assert found not in before, "that is what stood before the key: the shift goes the wrong way"
-        assert found == values[asked] and answer[found] > 0.9, (
+        assert answer[found] > 0.9, (
             f"token {values[asked]} was expected with a weight above 0.9; the most there is is {answer[found]:.2f} "
             f"on token {found}: are the scores large enough for a sharp softmax?"
         )
+        assert found == values[asked], f"after key {keys[asked]} stood token {values[asked]}; found was token {found}"
     print("Correct: the first layer says to each position what stood before it, the second looks for it.")
 
 

@@ -17,10 +17,10 @@ def check_add_norm(add_norm: Callable) -> None:
 
     Raises AssertionError with a hint if either is not what the name says.
     """
-    x = jnp.asarray(np.random.default_rng(0).standard_normal((3, 4)))
+    x, matrix = jnp.asarray(np.random.default_rng(0).standard_normal((2, 4, 4)))
 
-    def sublayer(x):
-        return 2.0 * x + 1.0
+    def sublayer(x):  # and not 2 x + 1, say: its norm is that of x
+        return jnp.tanh(x @ matrix)
 
     def norm(x):
         return (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True)
@@ -36,7 +36,14 @@ def check_add_norm(add_norm: Callable) -> None:
         "the residual carries x as it is; normed, it would be no free path from the last layer to the first"
     )
     assert not same("post", x + norm(sublayer(x))), "post-norm is the norm of the sum, and the sum includes x"
-    assert not any(same(place, sublayer(norm(x))) for place in answer), "the residual is missing: x + ..."
+    assert not any(same(place, other) for place in answer for other in (sublayer(norm(x)), norm(sublayer(x)))), (
+        "the residual is missing: x + ..."
+    )
+    assert not any(same(place, x + sublayer(x)) for place in answer), "the norm is missing"
+    assert not same("pre", x + norm(sublayer(x))), "pre-norm is of what the sublayer gets, not of what it gives"
+    assert answer["pre"].shape != answer["post"].shape or not np.allclose(*answer.values(), atol=1e-4), (
+        "both places give the same: is `place` looked at?"
+    )
     for place, wanted in right.items():
         assert same(place, wanted), f"{place}-norm is not yet right; at x = {np.round(x[0], 2)} expected {wanted[0]}"
     print("Correct: one sum, and two places for the norm.")
@@ -85,6 +92,9 @@ def check_smoothed_loss(smoothed_loss: Callable) -> None:
     assert not same(-((1 - share) * log_p[target] + share * others.mean())), (
         "that spreads the share over the *other* words; the paper's, and optax's, is spread over all, the right one too"
     )
+    assert not same(-((1 - share) * log_p[target] + share * others.sum() / len(logits))), (
+        "the right word gets its share / V as well, on top of 1 - share: what is wanted must sum to 1"
+    )
     assert not same(-((1 - share) * logits[target] + share * logits.mean())), "logits are not yet ln p: log_softmax"
     assert same(right), f"expected {right:.4f}, got {answer}"
     least = float(smoothed_loss(jnp.array([0.0, 50.0, 0.0, 0.0]), 1, share))
@@ -97,31 +107,37 @@ def check_smoothed_loss(smoothed_loss: Callable) -> None:
 def check_cached(cached: Callable) -> None:
     """`cached(x [T, D], query, key, value)`: causal attention, row by row, from keys and values computed once each.
 
-    The three are functions of one row `[D]`; how often they are called is counted. Raises AssertionError with a hint if
-    the result is not that of causal attention, or if anything is computed again.
+    The three are functions of one row `[D]`; how often they run is counted, also inside `scan`, `vmap` and `jit`.
+    Raises AssertionError with a hint if the result is not that of causal attention, or if anything is computed again.
     """
     rng = np.random.default_rng(0)
     x, *matrices = (jnp.asarray(rng.standard_normal(shape)) for shape in ((5, 4), (4, 4), (4, 4), (4, 4)))
-    calls = {"query": 0, "key": 0, "value": 0}
+    names, runs = ("query", "key", "value"), []
 
     def counted(name, matrix):
         def project(row):
             assert np.shape(row) == (4,), f"{name} takes one row [D] at a time, got shape {np.shape(row)}"
-            calls[name] += 1
+            jax.debug.callback(lambda row: runs.append(name), row)  # for each row; a loop is traced once for all
             return row @ matrix
 
         return project
 
-    answer = np.asarray(given(cached(x, *(counted(*pair) for pair in zip(calls, matrices, strict=True)))))
+    answer = np.asarray(given(cached(x, *(counted(*pair) for pair in zip(names, matrices, strict=True)))))
+    jax.effects_barrier()  # until all have been counted
+    calls = {name: runs.count(name) for name in names}
     query, key, value = (x @ matrix for matrix in matrices)
-    scores = query @ key.T / 2.0
-    right = jax.nn.softmax(jnp.where(np.tri(5, dtype=bool), scores, -jnp.inf)) @ value
+    scores, past = query @ key.T / 2.0, np.tri(5, dtype=bool)
+    right = jax.nn.softmax(jnp.where(past, scores, -jnp.inf)) @ value
+    empty = jnp.where(past, jax.nn.softmax(jnp.where(past, scores, 0.0)), 0.0) @ value
     assert answer.shape == (5, 4), f"a row for each of 5 words, [5, 4]; got shape {answer.shape}"
+    assert not np.allclose(answer, empty, atol=1e-4), (
+        "the places of the cache that are still empty have scores of 0, and so take a share: mask them"
+    )
     assert not np.allclose(answer, jax.nn.softmax(scores) @ value, atol=1e-4), "a word has looked at later ones"
     assert np.allclose(answer[0], value[0], atol=1e-4), (
         "the first word can only look at itself: its own key and value go into the cache before it looks"
     )
-    assert not np.allclose(answer, jax.nn.softmax(jnp.where(np.tri(5, dtype=bool), 2 * scores, -jnp.inf)) @ value), (
+    assert not np.allclose(answer, jax.nn.softmax(jnp.where(past, 2 * scores, -jnp.inf)) @ value), (
         "the scores are not divided by the square root of D"
     )
     assert np.allclose(answer, right, atol=1e-4), f"not yet causal attention; expected, for the last row, {right[-1]}"
