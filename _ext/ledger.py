@@ -85,7 +85,7 @@ class LedgerDirective(SphinxDirective):
         if not claim.figures:
             return nodes.paragraph(text=NOTHING)
         stored = read_measured(self.paths[claim.chapter])
-        found = nodes.bullet_list(classes=["measured"])
+        found = nodes.bullet_list(support_smartquotes=False)  # what is quoted is quoted as it stands
         for name in claim.figures:
             if name not in stored:
                 raise self.error(f"claim {claim.number}: {self.paths[claim.chapter].name} does not measure {name!r}")

@@ -55,7 +55,7 @@ def build(tmp_path, monkeypatch):
     )
     output = nbformat.v4.new_output(
         "display_data",
-        {"text/plain": "5 < 6"},
+        {"text/plain": "it's 5 < 6"},
         metadata={"whyattention": {"name": "a/b", "value": 5.0}},
     )
     cells = [nbformat.v4.new_markdown_cell("# It"), nbformat.v4.new_code_cell("measured()", outputs=[output])]
@@ -87,7 +87,7 @@ def test_a_figure_is_quoted_from_the_notebook_and_linked_to_its_cell(build):
     warnings, page, chapter = build(CLAIM)
     assert warnings == ""
     href, text = re.search(r'<a[^>]*href="([^"]*#measured-[^"]*)"[^>]*><span[^>]*>(.*?)</span>', page).groups()
-    assert html.unescape(text) == "5 < 6"
+    assert html.unescape(text) == "it's 5 < 6"
     assert href == "03_it.html#measured-a-b" and len(re.findall(r'id="measured-a-b"', chapter)) == 1
     for shown in (CLAIM.article, CLAIM.says, CLAIM.quote, "https://arxiv.org/abs/2001.00001", 'id="claim-1"'):
         assert shown in page
