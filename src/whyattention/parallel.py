@@ -159,15 +159,17 @@ class MinGRU(LinearCell):
 
     That is h_t = decay_t * h_{t-1} + drive_t with decays in (0, 1). With `signed` the decay is 1 - 2 z_t, in (-1, 1):
     an input may turn a unit over (Grazzi et al. 2025). Parameters: `kernel` `[in_features, 2 * hidden_size]` with the
-    slices z, c, and `bias` `[2 * hidden_size]`, zero. The state is h `[hidden_size]`, zero at the start, and the
-    output is the new state.
+    slices z, c, and `bias` `[2 * hidden_size]`, zero but for -`forget_bias` in the slice of z: 1 - z_t is the part of a
+    forget gate. The state is h `[hidden_size]`, zero at the start, and the output is the new state.
     """
 
-    def __init__(self, in_features: int, hidden_size: int, *, rngs: nnx.Rngs, signed: bool = False):
+    def __init__(
+        self, in_features: int, hidden_size: int, *, rngs: nnx.Rngs, forget_bias: float = 0.0, signed: bool = False
+    ):
         super().__init__(in_features, hidden_size)
         self.signed = signed
         self.kernel = nnx.Param(lecun_normal(rngs.params(), (in_features, 2 * hidden_size)))
-        self.bias = nnx.Param(jnp.zeros(2 * hidden_size))
+        self.bias = nnx.Param(jnp.zeros(2 * hidden_size).at[:hidden_size].set(-forget_bias))
 
     def initial_state(self) -> Float[Array, " hidden"]:
         return jnp.zeros(self.hidden_size)
