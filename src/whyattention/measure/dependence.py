@@ -145,7 +145,8 @@ def path_lengths(network: Network, xs: Float[Array, "time features"]) -> Int[np.
     """The fewest parallel steps of `network` after which position i depends on x_j, for every output i and input j.
 
     Read from the derivatives of what each position holds, not from the architecture: a position depends on an input as
-    soon as one of them is not exactly zero. 0 where no number of its steps is enough.
+    soon as one of them is not exactly zero. 0 where no number of its steps is enough, or where all of them are too
+    small for float32, as those of a small recurrence may be over a hundred steps.
     """
     hidden = network.start(xs)
     directions = jnp.eye(xs.size).reshape(xs.size, *xs.shape)
