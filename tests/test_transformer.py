@@ -377,9 +377,14 @@ def test_a_text_generated_with_a_cache_is_the_one_generated_without(reader):
     for position, draw_key in enumerate(jax.random.split(key, 6), 3):
         text[position] = draw(text, position - 1, draw_key)
     np.testing.assert_array_equal(generate(prompt, key), text[3:])
-    for prompt, temperature, words in ((TOKENS[:0], 1.0, r"shape \(0,\)"), (TOKENS, 0.0, "got 0.0")):
+    for prompt, length, temperature, words in (
+        (TOKENS[:0], 2, 1.0, r"prompt must be one sentence.*shape \(0,\)"),
+        (TOKENS + 3, 2, 1.0, "prompt must hold tokens from 0 to 8"),
+        (TOKENS, -1, 1.0, "length must be at least 1, got -1"),
+        (TOKENS, 2, 0.0, "got 0.0"),
+    ):
         with pytest.raises(ValueError, match=words):
-            reader.generate(prompt, 2, key=key, temperature=temperature)
+            reader.generate(prompt, length, key=key, temperature=temperature)
 
 
 def test_a_later_token_changes_no_earlier_logit(reader, read):
@@ -426,8 +431,21 @@ def test_sizes_that_make_no_model_are_named(make, sizes, words):
         (lambda: translator()(SOURCES[0], TARGETS), r"target_in must be one sentence.*got shape \(4, 5\).*jax.vmap"),
         (lambda: translator()(changed(SOURCES[0], 1, to=9), TARGETS[0]), "source must hold tokens from 0 to 8"),
         (lambda: translator()(SOURCES[0], changed(TARGETS[0], 1, to=-1)), "target_in must hold tokens from 0 to 9"),
+        (lambda: translator().step(None, translator().start(None), 10), "token must hold tokens from 0 to 9, got 10"),
+        (lambda: language_model().step(language_model().start(2), TOKENS), r"one token, got shape \(7,\)"),
+        (lambda: language_model()(np.stack([TOKENS] * 7)), r"tokens must be one sentence.*\(7, 7\).*jax.vmap"),
+        (lambda: language_model()(TOKENS[:0]), r"tokens must be one sentence.*\(0,\)"),
+        (lambda: language_model()(changed(TOKENS, 1, to=9)), "tokens must hold tokens from 0 to 8"),
+        (lambda: language_model().attention_weights(changed(TOKENS, 1, to=-1)), "tokens must hold tokens from 0 to 8"),
+        (lambda: matched_transformer(9, 9, 8, parameters=0, num_heads=2, num_layers=1), "at least 1, got 0"),
     ],
 )
-def test_what_fits_no_translator_is_named(call, words):
+def test_what_fits_no_model_is_named(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+def test_an_attention_refuses_a_batch():
+    layer = model_like(lambda rngs: EncoderLayer(8, 2, width=8, norm="pre", rotary=False, rngs=rngs))
+    with pytest.raises(ValueError, match=r"\[time, 8\] with a time step, got shape \(4, 4, 8\)"):
+        layer(jnp.ones((4, 4, 8)), causal_mask(4))

@@ -21,7 +21,7 @@ from whyattention.attention import (
     rotate,
     sinusoidal_positions,
 )
-from whyattention.tasks.vocabulary import check_sentence
+from whyattention.tasks.vocabulary import check_sentence, check_tokens
 from whyattention.training import parameter_count
 
 NormPlace = Literal["pre", "post"]
@@ -39,8 +39,14 @@ class Kept(NamedTuple):
 class Attention(MultiHeadAttention):
     """Multi-head attention that looks at what it has kept, of its own sequence or of another (section 3.2.3).
 
-    `layer.look(x, layer.keep(x), mask)` is `layer(x, mask)`. Positions matter only if it is `rotary`.
+    `layer.look(x, layer.keep(x), mask)` is `layer(x, mask)`. Positions matter only if it is `rotary`. Raises ValueError
+    for an `x` that is not `[time, features]`, as `layer(x)` does.
     """
+
+    def room(self, length: int) -> Kept:
+        """Nothing kept yet, with room for the keys and values of `length` rows."""
+        shape = (length, self.num_heads, self.query.shape[0] // self.num_heads)
+        return Kept(jnp.zeros(shape), jnp.zeros(shape))
 
     def keep(
         self, x: Float[Array, "time features"], kept: Kept | None = None, position: int | Int[Array, ""] = 0
@@ -78,6 +84,9 @@ class Attention(MultiHeadAttention):
         return _turned(queries, position) if self.rotary else queries
 
     def _by_head(self, x, kernel):
+        features = self.query.shape[0]
+        if x.ndim != 2 or x.shape[0] == 0 or x.shape[1] != features:
+            raise ValueError(f"Attention expects [time, {features}] with a time step, got shape {x.shape}")
         return (x @ kernel[...]).reshape(x.shape[0], self.num_heads, -1)
 
 
@@ -288,12 +297,11 @@ class Transformer(nnx.Module):
 
     def start(self, memory: Memory) -> State:
         """No word said yet."""
-        features = self.target_embedding.features
-        return _empty(self.cache_length, features, [layer.attention for layer in self.decoder_layers])
+        return _empty(self.cache_length, self.decoder_layers)
 
     def step(self, memory: Memory, state: State, token: Int[Array, ""]) -> tuple[State, Float[Array, " vocabulary"]]:
         """(state after `token`, logits `[target vocabulary]` of the word that follows it)."""
-        _check_room(state, 1)
+        _check_step(state, token, self.target_vocabulary)
         state, logits = self._read(memory, state, jnp.asarray(token)[None])
         return state, logits[0]
 
@@ -365,7 +373,7 @@ class TransformerLM(nnx.Module):
     As in GPT-2 (Radford et al. 2019): GELU, and the norm before each sublayer. `positions` are those of
     `Transformer`; with "none", only the causal mask tells one order of the tokens from another. It carries no state
     from one text to the next: what it was never trained to look back over, it cannot use. Raises ValueError as
-    `Transformer` does.
+    `Transformer` does, and for tokens that are not one text.
     """
 
     def __init__(
@@ -394,15 +402,16 @@ class TransformerLM(nnx.Module):
         return [getattr(self, f"layer{layer}") for layer in range(self.num_layers)]
 
     def __call__(self, tokens: Int[Array, " time"]) -> Float[Array, "time vocabulary"]:
+        check_sentence("tokens", tokens, self.embedding.num_embeddings)
         return self._read(State((None,) * self.num_layers, 0), tokens)[1]
 
     def start(self, length: int) -> State:
         """Nothing read yet, with room for `length` tokens."""
-        return _empty(length, self.features, [layer.attention for layer in self.layers])
+        return _empty(length, self.layers)
 
     def step(self, state: State, token: Int[Array, ""]) -> tuple[State, Float[Array, " vocabulary"]]:
         """(state after `token`, logits of the token that follows it). Beyond the room there is: as in `Transformer`."""
-        _check_room(state, 1)
+        _check_step(state, token, self.embedding.num_embeddings)
         state, logits = self._read(state, jnp.asarray(token)[None])
         return state, logits[0]
 
@@ -411,13 +420,14 @@ class TransformerLM(nnx.Module):
     ) -> Int[Array, " length"]:
         """`length` tokens drawn one after another after reading `prompt`, from softmax(logits / temperature).
 
-        Keys and values of what has been read are kept. Raises ValueError if the prompt is empty or the temperature is
-        not positive.
+        Keys and values of what has been read are kept. Raises ValueError if the prompt is no text of the vocabulary, or
+        if `length` or `temperature` is not positive.
         """
         if not temperature > 0:
             raise ValueError(f"temperature must be positive, got {temperature}")
-        if prompt.ndim != 1 or prompt.shape[0] == 0:
-            raise ValueError(f"the prompt must be one text with a token in it, got shape {prompt.shape}")
+        if length < 1:
+            raise ValueError(f"the length must be at least 1, got {length}")
+        check_sentence("prompt", prompt, self.embedding.num_embeddings)
         state, logits = self._read(self.start(len(prompt) + length), prompt)
 
         def step(carry, key):
@@ -430,6 +440,7 @@ class TransformerLM(nnx.Module):
 
     def attention_weights(self, tokens: Int[Array, " time"]) -> Float[Array, "layers heads query key"]:
         """Where each head of each layer looks while it reads `tokens`."""
+        check_sentence("tokens", tokens, self.embedding.num_embeddings)
         x, mask = _place(self.embedding, tokens, self.positions, 0, len(tokens)), _past(len(tokens))
         weights = []
         for layer in self.layers:
@@ -462,6 +473,8 @@ def matched_transformer(
 
     `options` are those of `Transformer`. Raises ValueError if that leaves it more than 2% away.
     """
+    if parameters < 1:
+        raise ValueError(f"parameters must be at least 1, got {parameters}")
 
     def make(width, rngs):
         sizes = {"num_heads": num_heads, "num_layers": num_layers, "width": width}
@@ -521,11 +534,10 @@ def _past(queries, keys=None, position=0):
     return jnp.arange(keys) <= position + jnp.arange(queries)[:, None]
 
 
-def _empty(length, features, attentions):
+def _empty(length, layers):
     if length < 1:
         raise ValueError(f"a cache needs room for at least one word, got {length}")
-    shapes = [(length, attention.num_heads, features // attention.num_heads) for attention in attentions]
-    return State(tuple(Kept(jnp.zeros(shape), jnp.zeros(shape)) for shape in shapes), jnp.int32(0))
+    return State(tuple(layer.attention.room(length) for layer in layers), jnp.int32(0))
 
 
 def _room(state, tokens):
@@ -533,10 +545,13 @@ def _room(state, tokens):
     return len(tokens) if state.layers[0] is None else len(state.layers[0].keys)
 
 
-def _check_room(state, words):
+def _check_step(state, token, vocabulary):
     room = len(state.layers[0].keys)
-    if not isinstance(state.position, jax.core.Tracer) and state.position + words > room:
+    if not isinstance(state.position, jax.core.Tracer) and state.position + 1 > room:
         raise ValueError(f"the cache has room for {room} words, and {int(state.position)} are in it")
+    if jnp.shape(token) != ():
+        raise ValueError(f"a step reads one token, got shape {jnp.shape(token)}; for a batch use jax.vmap")
+    check_tokens("token", token, vocabulary)
 
 
 def _after(state, layers, tokens, logits, limit):

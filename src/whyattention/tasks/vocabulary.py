@@ -121,7 +121,7 @@ def check_sentence(name: str, tokens: Int[Array, " time"], vocabulary: int) -> N
     """
     if tokens.ndim != 1 or tokens.shape[0] == 0:
         raise ValueError(
-            f"{name} must be one sentence of shape [time], END at least, got shape {tokens.shape}; "
+            f"{name} must be one sentence of shape [time], a token at least, got shape {tokens.shape}; "
             "for a batch use jax.vmap(model)"
         )
     check_tokens(name, tokens, vocabulary)
