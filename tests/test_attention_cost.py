@@ -10,11 +10,12 @@ import pytest
 from drawn import model_like, normal
 from flax import nnx
 
-from whyattention.attention import MultiHeadAttention, blockwise_attention, causal_mask
+from whyattention.attention import blockwise_attention, causal_mask
 from whyattention.measure import attention_cost as cost
 from whyattention.measure.cost import WorkSpan
 from whyattention.measure.scaling import TimeModel
 from whyattention.measure.timing import Timing
+from whyattention.transformer import Attention
 
 
 def no_clock(contestants, **options):
@@ -127,27 +128,20 @@ def test_there_is_a_head_for_every_64_features_and_one_at_least():
     assert heads == {8: 1, 100: 1, 130: 2}
     with pytest.raises(ValueError, match="3 heads for 200 features"):
         cost.TransformerLayer(200, rngs=nnx.Rngs(0))
-    with pytest.raises(ValueError, match="attention needs a query"):
+    with pytest.raises(ValueError, match="with a time step"):
         cost.TransformerLayer(8, rngs=nnx.Rngs(0))(jnp.zeros((0, 8)))
 
 
-def test_cached_steps_equal_causal_attention():
-    attention = model_like(lambda rngs: MultiHeadAttention(8, 2, rngs=rngs))
+@pytest.mark.parametrize("rotary", [False, True])
+def test_cached_steps_equal_causal_attention_and_give_nan_beyond_the_cache(rotary):
+    attention = model_like(lambda rngs: Attention(8, 2, rotary=rotary, rngs=rngs))
     xs = normal(6, 8)
-    cache, ys = jax.lax.scan(lambda cache, x: cost.cached_step(attention, cache, x), cost.empty_cache(attention, 9), xs)
-    np.testing.assert_allclose(ys, attention(xs, causal_mask(6)), atol=1e-5)
-    assert cache[2] == 6 and jnp.all(cache[0][:, 6:] == 0)
-
-
-def test_beyond_the_cache_there_is_nan_and_a_rotary_layer_has_none():
-    plain, rotary = (
-        model_like(lambda rngs, turned=turned: MultiHeadAttention(8, 2, rotary=turned, rngs=rngs))
-        for turned in (False, True)
+    (kept, filled), ys = jax.lax.scan(
+        lambda cache, x: cost.cached_step(attention, cache, x), cost.empty_cache(attention, 5), xs
     )
-    _, ys = jax.lax.scan(lambda cache, x: cost.cached_step(plain, cache, x), cost.empty_cache(plain, 2), normal(3, 8))
-    np.testing.assert_array_equal(np.isnan(ys).all(axis=1), [False, False, True])
-    with pytest.raises(ValueError, match="without rotary positions"):
-        cost.cached_step(rotary, cost.empty_cache(rotary, 2), normal(8))
+    np.testing.assert_allclose(ys[:5], attention(xs, causal_mask(6))[:5], atol=1e-5)
+    assert filled == 6 and kept.keys.shape == (2, 5, 4)
+    np.testing.assert_array_equal(np.isnan(ys).all(axis=1), [False] * 5 + [True])
 
 
 def test_generation_times_are_per_token(monkeypatch):

@@ -206,19 +206,19 @@ class MultiHeadAttention(nnx.Module):
     def __call__(
         self, x: Float[Array, "time features"], mask: Bool[Array, "time time"] | None = None
     ) -> Float[Array, "time features"]:
-        heads = jax.vmap(dot_product_attention, in_axes=(1, 1, 1, None), out_axes=1)(*self._heads(x), mask)
+        heads = jax.vmap(dot_product_attention, in_axes=(1, 1, 1, None), out_axes=1)(*self.heads(x), mask)
         return heads.reshape(x.shape) @ self.output[...]
 
     def weights(
         self, x: Float[Array, "time features"], mask: Bool[Array, "time time"] | None = None
     ) -> Float[Array, "heads query key"]:
         """Where every head looks: the rows that the values are averaged with."""
-        query, key, _ = self._heads(x)
+        query, key, _ = self.heads(x)
         # With the identity matrix for values, the weighted mean of the values is the row of weights.
         return jax.vmap(dot_product_attention, in_axes=(1, 1, None, None))(query, key, jnp.eye(x.shape[0]), mask)
 
-    def _heads(self, x):
-        """Queries, keys and values, each `[time, heads, features / heads]`."""
+    def heads(self, x: Float[Array, "time features"]) -> tuple[Float[Array, "time heads head_features"], ...]:
+        """Queries, keys and values."""
         features = self.query.shape[0]
         if x.ndim != 2 or x.shape[0] == 0 or x.shape[1] != features:
             raise ValueError(f"MultiHeadAttention expects [time, {features}] with a time step, got shape {x.shape}")

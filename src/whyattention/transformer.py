@@ -30,10 +30,18 @@ NORM_PLACES, POSITIONS = ("pre", "post"), ("sinusoidal", "rotary", "none")
 
 
 class Kept(NamedTuple):
-    """Keys and values of one attention sublayer: all it needs of the words that it may look at."""
+    """Keys and values of one attention sublayer: all it needs of the words that it may look at.
 
-    keys: Float[Array, "time heads head_features"]
-    values: Float[Array, "time heads head_features"]
+    Heads come first, so that a step reads each head's rows as they lie in memory.
+    """
+
+    keys: Float[Array, "heads time head_features"]
+    values: Float[Array, "heads time head_features"]
+
+    @property
+    def room(self) -> int:
+        """How many words there are, or can be."""
+        return self.keys.shape[1]
 
 
 class Attention(MultiHeadAttention):
@@ -43,9 +51,9 @@ class Attention(MultiHeadAttention):
     for an `x` that is not `[time, features]`, as `layer(x)` does.
     """
 
-    def room(self, length: int) -> Kept:
+    def empty(self, length: int) -> Kept:
         """Nothing kept yet, with room for the keys and values of `length` rows."""
-        shape = (length, self.num_heads, self.query.shape[0] // self.num_heads)
+        shape = (self.num_heads, length, self.query.shape[0] // self.num_heads)
         return Kept(jnp.zeros(shape), jnp.zeros(shape))
 
     def keep(
@@ -58,7 +66,7 @@ class Attention(MultiHeadAttention):
         if kept is None:
             return Kept(keys, values)
         put = jax.lax.dynamic_update_slice_in_dim
-        return Kept(put(kept.keys, keys, position, axis=0), put(kept.values, values, position, axis=0))
+        return Kept(put(kept.keys, keys, position, axis=1), put(kept.values, values, position, axis=1))
 
     def look(
         self,
@@ -68,7 +76,7 @@ class Attention(MultiHeadAttention):
         position: int | Int[Array, ""] = 0,
     ) -> Float[Array, "query features"]:
         """What the rows of `x` find; `mask` is True where a row may look."""
-        heads = jax.vmap(dot_product_attention, in_axes=(1, 1, 1, None), out_axes=1)
+        heads = jax.vmap(dot_product_attention, in_axes=(0, 0, 0, None), out_axes=1)
         return heads(self._queries(x, position), *kept, mask).reshape(x.shape) @ self.output[...]
 
     def weights_on(
@@ -76,8 +84,8 @@ class Attention(MultiHeadAttention):
     ) -> Float[Array, "heads query key"]:
         """Where the rows of `x` look, by head."""
         # With the identity matrix for values, the weighted mean of the values is the row of weights.
-        heads = jax.vmap(dot_product_attention, in_axes=(1, 1, None, None))
-        return heads(self._queries(x, 0), kept.keys, jnp.eye(len(kept.keys)), mask)
+        heads = jax.vmap(dot_product_attention, in_axes=(0, 0, None, None))
+        return heads(self._queries(x, 0), kept.keys, jnp.eye(kept.room), mask)
 
     def _queries(self, x, position):
         queries = self._by_head(x, self.query)
@@ -87,7 +95,7 @@ class Attention(MultiHeadAttention):
         features = self.query.shape[0]
         if x.ndim != 2 or x.shape[0] == 0 or x.shape[1] != features:
             raise ValueError(f"Attention expects [time, {features}] with a time step, got shape {x.shape}")
-        return (x @ kernel[...]).reshape(x.shape[0], self.num_heads, -1)
+        return (x @ kernel[...]).reshape(x.shape[0], self.num_heads, -1).swapaxes(0, 1)
 
 
 class AddNorm(nnx.Module):
@@ -515,8 +523,8 @@ def _check_layers(num_layers, positions):
 
 
 def _turned(heads, position):
-    """Every head's rows `[time, heads, features]`, the first at `position`, turned by `rotate`."""
-    return jax.vmap(rotate, in_axes=(1, None), out_axes=1)(heads, position + jnp.arange(len(heads)))
+    """Every head's rows `[heads, time, features]`, the first at `position`, turned by `rotate`."""
+    return jax.vmap(rotate, in_axes=(0, None))(heads, position + jnp.arange(heads.shape[1]))
 
 
 def _place(embedding, tokens, positions, position, limit):
@@ -537,16 +545,16 @@ def _past(queries, keys=None, position=0):
 def _empty(length, layers):
     if length < 1:
         raise ValueError(f"a cache needs room for at least one word, got {length}")
-    return State(tuple(layer.attention.room(length) for layer in layers), jnp.int32(0))
+    return State(tuple(layer.attention.empty(length) for layer in layers), jnp.int32(0))
 
 
 def _room(state, tokens):
     """How many words `state` can keep; without a cache, those that are read now."""
-    return len(tokens) if state.layers[0] is None else len(state.layers[0].keys)
+    return len(tokens) if state.layers[0] is None else state.layers[0].room
 
 
 def _check_step(state, token, vocabulary):
-    room = len(state.layers[0].keys)
+    room = state.layers[0].room
     if not isinstance(state.position, jax.core.Tracer) and state.position + 1 > room:
         raise ValueError(f"the cache has room for {room} words, and {int(state.position)} are in it")
     if jnp.shape(token) != ():

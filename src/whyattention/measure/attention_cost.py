@@ -17,9 +17,19 @@ from jaxtyping import Array, Float, Int
 
 from whyattention.attention import MultiHeadAttention, blockwise_attention, causal_mask, dot_product_attention
 from whyattention.measure.cost import WorkSpan, work_and_span
-from whyattention.measure.scaling import HEAD_FEATURES, Size, Table, normal_inputs
+from whyattention.measure.scaling import (
+    HEAD_FEATURES,
+    Size,
+    Table,
+    as_table,
+    normal_inputs,
+    ratio_columns,
+    rows_where,
+    time_columns,
+)
 from whyattention.measure.timing import ratio, time_side_by_side
 from whyattention.recurrent import LSTMCell, unroll
+from whyattention.transformer import Attention, Kept
 
 STEP_SIZES: dict[str, list[Size]] = {
     "quick": [(b, w, t) for b, w in ((1, 64), (1, 512), (16, 64)) for t in (16, 64, 256, 1024) if b * t <= 4096],
@@ -107,15 +117,9 @@ class TransformerLayer(nnx.Module):
         self.narrow = nnx.Param(initializer(rngs.params(), (4 * width, width)))
 
     def __call__(self, x: Float[Array, "time width"]) -> Float[Array, "time width"]:
-        attended = jax.vmap(self.attend, in_axes=1, out_axes=1)(*_heads(self.attention, x))
+        attended = jax.vmap(self.attend, in_axes=1, out_axes=1)(*self.attention.heads(x))
         x = x + attended.reshape(x.shape) @ self.attention.output[...]
         return x + jax.nn.relu(x @ self.widen[...]) @ self.narrow[...]
-
-
-def _heads(attention: MultiHeadAttention, x):
-    """Queries, keys and values: each [..., heads, features]."""
-    for kernel in (attention.query, attention.key, attention.value):
-        yield (x @ kernel[...]).reshape(*x.shape[:-1], attention.num_heads, x.shape[-1] // attention.num_heads)
 
 
 LAYERS: dict[str, Callable[[int], nnx.Module]] = {
@@ -161,8 +165,7 @@ def step_times(sizes: Sequence[Size], *, seed: int = 0, repeats: int = 3) -> Tab
     Columns: layer, batch, width, length, work, span, seconds (median), low, high (quartiles), ratio (LSTM's time over
     this layer's, median over rounds), ratio_low, ratio_high.
     """
-    columns = ("layer", "batch", "width", "length", "work", "span", "seconds", "low", "high")
-    table = {name: [] for name in (*columns, "ratio", "ratio_low", "ratio_high")}
+    rows = []
     for batch, width, length in sizes:
         xs = normal_inputs(seed, (batch, length, width))
         contestants = {}
@@ -172,22 +175,20 @@ def step_times(sizes: Sequence[Size], *, seed: int = 0, repeats: int = 3) -> Tab
         times = time_side_by_side(contestants, repeats=repeats)
         for name, timing in times.items():
             cost = step_cost(name, (batch, width, length))
-            against = ratio(times["LSTM"], timing)
-            row = (name, batch, width, length, cost.work, cost.span, timing.median_s, *timing.quartiles_s)
-            for column, value in zip(table.values(), (*row, against.median, *against.quartiles), strict=True):
-                column.append(value)
-    return table
+            rows.append(
+                {"layer": name, "batch": batch, "width": width, "length": length}
+                | {"work": cost.work, "span": cost.span}
+                | time_columns(timing)
+                | ratio_columns(ratio(times["LSTM"], timing))
+            )
+    return as_table(rows)
 
 
 def against_lstm(table: Table, layer: str, *, batch: int, width: int) -> dict[str, np.ndarray]:
     """The rows of a table of `step_times` for one layer, batch and width, by length: its columns, as arrays."""
-    chosen = [
-        index
-        for index, row in enumerate(zip(table["layer"], table["batch"], table["width"], strict=True))
-        if row == (layer, batch, width)
-    ]
-    chosen.sort(key=lambda index: table["length"][index])
-    return {name: np.array([column[index] for index in chosen]) for name, column in table.items()}
+    rows = rows_where(table, layer=layer, batch=batch, width=width)
+    order = np.argsort(rows["length"])
+    return {name: column[order] for name, column in rows.items()}
 
 
 def needed_parallelism(slow: WorkSpan, fast: WorkSpan, factor: float) -> float:
@@ -204,36 +205,24 @@ def needed_parallelism(slow: WorkSpan, fast: WorkSpan, factor: float) -> float:
 
 # --- Generation ------------------------------------------------------------------------------------
 
-Cache = tuple[Float[Array, "heads longest features"], Float[Array, "heads longest features"], Int[Array, ""]]
+Cache = tuple[Kept, Int[Array, ""]]  # what is kept, and the number of positions that it is of
 
 
-def empty_cache(attention: MultiHeadAttention, longest: int) -> Cache:
-    """Room for the keys and values of `longest` positions, and the number of those that are filled: none."""
-    width, heads = attention.query.shape[0], attention.num_heads
-    room = jnp.zeros((heads, longest, width // heads))
-    return room, room, jnp.asarray(0)
+def empty_cache(attention: Attention, longest: int) -> Cache:
+    """Room for the keys and values of `longest` positions, and none of them filled."""
+    return attention.empty(longest), jnp.asarray(0)
 
 
-def cached_step(
-    attention: MultiHeadAttention, cache: Cache, x: Float[Array, " width"]
-) -> tuple[Cache, Float[Array, " width"]]:
+def cached_step(attention: Attention, cache: Cache, x: Float[Array, " width"]) -> tuple[Cache, Float[Array, " width"]]:
     """One position of causal self-attention: its key and value go into the cache, its query looks at all in there.
 
     Run over a sequence it gives what `attention(xs, causal_mask(len(xs)))` gives. Past `longest` positions there is no
-    room for more, and what comes back is NaN. Raises ValueError if the attention is rotary: the cache turns nothing.
+    room for more, and what comes back is NaN.
     """
-    if attention.rotary:
-        raise ValueError(
-            "this cache is for attention without rotary positions; transformer.Attention keeps turned keys"
-        )
-    keys, values, filled = cache
-    query, key, value = _heads(attention, x)  # each [heads, features]
-    keys, values = keys.at[:, filled].set(key), values.at[:, filled].set(value)
-    mask = (jnp.arange(keys.shape[1]) <= filled)[None]
-    attend = jax.vmap(dot_product_attention, in_axes=(0, 0, 0, None))
-    attended = attend(query[:, None], keys, values, mask)  # [heads, 1, features]
-    found = jnp.where(filled < keys.shape[1], attended.reshape(x.shape), jnp.nan)
-    return (keys, values, filled + 1), found @ attention.output[...]
+    kept, filled = cache
+    kept = attention.keep(x[None], kept, filled)
+    found = attention.look(x[None], kept, (jnp.arange(kept.room) <= filled)[None], filled)[0]
+    return (kept, filled + 1), jnp.where(filled < kept.room, found, jnp.nan)
 
 
 def generation_times(
@@ -245,24 +234,23 @@ def generation_times(
     one call. Without a cache the layer is computed for all positions to get the last, at lengths up to `recompute_to`.
     Columns: method ("LSTM", "cache", "no cache"), length, seconds (median per token), low, high (quartiles).
     """
-    attention = MultiHeadAttention(width, max(width // HEAD_FEATURES, 1), rngs=nnx.Rngs(0))
+    attention = Attention(width, max(width // HEAD_FEATURES, 1), rngs=nnx.Rngs(0))
     lstm = LSTMCell(width, width, rngs=nnx.Rngs(0))
     x = normal_inputs(seed, (width,))
-    table = {name: [] for name in ("method", "length", "seconds", "low", "high")}
+    rows = []
     for length in lengths:
-        keys, values, _ = empty_cache(attention, length + tokens)
+        kept, _ = empty_cache(attention, length + tokens)
         contestants = {
             "LSTM": _generation(lstm, lambda cell, state, x: cell(state, x), lstm.initial_state(), x, tokens),
-            "cache": _generation(attention, cached_step, (keys, values, jnp.asarray(length)), x, tokens),
+            "cache": _generation(attention, cached_step, (kept, jnp.asarray(length)), x, tokens),
         }
         if length <= recompute_to:
             contestants["no cache"] = _whole_layer(attention, normal_inputs(seed, (length, width)))
         for name, timing in time_side_by_side(contestants, repeats=repeats).items():
             made = 1 if name == "no cache" else tokens
-            row = (name, length, *(s / made for s in (timing.median_s, *timing.quartiles_s)))
-            for column, entry in zip(table.values(), row, strict=True):
-                column.append(entry)
-    return table
+            per_token = {column: seconds / made for column, seconds in time_columns(timing).items()}
+            rows.append({"method": name, "length": length} | per_token)
+    return as_table(rows)
 
 
 def cache_bytes(tokens: int, *, layers: int, kv_heads: int, head_features: int, bytes_per_number: int = 2) -> int:

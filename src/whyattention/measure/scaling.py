@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 
 from whyattention.attention import MultiHeadAttention
 from whyattention.measure.cost import WorkSpan, work_and_span
-from whyattention.measure.timing import Timing, ratio, time_side_by_side
+from whyattention.measure.timing import Ratio, Timing, ratio, time_side_by_side
 from whyattention.recurrent import LSTMCell, TanhCell, unroll
 
 Size = tuple[int, int, int]
@@ -133,19 +133,18 @@ def layer_times(sizes: Sequence[Size], *, seed: int = 0, repeats: int = 5) -> Ta
             rows.append(
                 {"architecture": name, "batch": batch, "width": width, "length": length}
                 | {"work": costs[name].work, "span": costs[name].span}
-                | _columns(times)
+                | time_columns(times)
                 | {"compile_seconds": times.compile_s}
             )
-    return _table(rows)
+    return as_table(rows)
 
 
 def layer_ratios(table: Table, *, batch: int, width: int) -> tuple[list[int], list[float]]:
     """From a table of `layer_times`: the lengths at this batch and width, and recurrence over attention at each."""
-    seconds = {"recurrence": {}, "attention": {}}
-    columns = (table[name] for name in ("architecture", "batch", "width", "length", "seconds"))
-    for architecture, row_batch, row_width, length, time in zip(*columns, strict=True):
-        if architecture in seconds and (row_batch, row_width) == (batch, width):
-            seconds[architecture][length] = time
+    seconds = {}
+    for architecture in ("recurrence", "attention"):
+        rows = rows_where(table, architecture=architecture, batch=batch, width=width)
+        seconds[architecture] = dict(zip(rows["length"].tolist(), rows["seconds"].tolist(), strict=True))
     lengths = sorted(seconds["recurrence"])
     return lengths, [seconds["recurrence"][length] / seconds["attention"][length] for length in lengths]
 
@@ -258,12 +257,12 @@ def utilisation(sizes: Sequence[Size], *, seed: int = 0, repeats: int = 5, peak_
         rows.append(
             {"batch": size[0], "width": size[1], "length": size[2], "work": cost.work, "span": cost.span}
             | {"intensity": step_intensity(*size[:2])}
-            | _columns(times[size])
+            | time_columns(times[size])
             | {"utilisation": scale * share.median}
             | {"utilisation_low": scale * share.quartiles[0], "utilisation_high": scale * share.quartiles[1]}
             | {"peak": peak, "bandwidth": bandwidth}
         )
-    return _table(rows)
+    return as_table(rows)
 
 
 def _recurrent_scan(size: Size, seed: int) -> tuple[Callable, tuple]:
@@ -305,9 +304,9 @@ def chain_against_product(
         rows.append(
             {"batch": batch, "width": width, "length": length, "work": work["chain"]}
             | {name: times[name].median_s for name in contestants}
-            | {"ratio": share.median, "ratio_low": share.quartiles[0], "ratio_high": share.quartiles[1]}
+            | ratio_columns(share)
         )
-    return _table(rows)
+    return as_table(rows)
 
 
 def hoisting(sizes: Sequence[Size], *, seed: int = 0, repeats: int = 10) -> Table:
@@ -330,9 +329,9 @@ def hoisting(sizes: Sequence[Size], *, seed: int = 0, repeats: int = 10) -> Tabl
         rows.append(
             {"batch": batch, "width": width, "length": length}
             | {name: times[name].median_s for name in contestants}
-            | {"ratio": share.median, "ratio_low": share.quartiles[0], "ratio_high": share.quartiles[1]}
+            | ratio_columns(share)
         )
-    return _table(rows)
+    return as_table(rows)
 
 
 def normal_inputs(seed: int, shape: tuple[int, ...]) -> Float[Array, "..."]:
@@ -345,10 +344,26 @@ def _flat(contestant: tuple[Callable, tuple]) -> tuple:
     return function, *args
 
 
-def _columns(times: Timing) -> dict[str, float]:
+def as_table(rows: Sequence[dict]) -> Table:
+    """Rows of the same names as columns."""
+    return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
+
+
+def rows_where(table: Table, **values) -> dict[str, np.ndarray]:
+    """The rows of a table in which the columns named have these values: its columns, as arrays."""
+    wanted = tuple(values.values())
+    columns = (table[name] for name in values)
+    chosen = [number for number, found in enumerate(zip(*columns, strict=True)) if found == wanted]
+    return {name: np.array([column[number] for number in chosen]) for name, column in table.items()}
+
+
+def time_columns(times: Timing) -> dict[str, float]:
+    """seconds (median), low, high (quartiles)."""
     low, high = times.quartiles_s
     return {"seconds": times.median_s, "low": low, "high": high}
 
 
-def _table(rows: list[dict]) -> Table:
-    return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
+def ratio_columns(share: Ratio) -> dict[str, float]:
+    """ratio (median of pairs), ratio_low, ratio_high (quartiles)."""
+    low, high = share.quartiles
+    return {"ratio": share.median, "ratio_low": low, "ratio_high": high}
