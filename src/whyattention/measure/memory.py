@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import jax
+from jax.stages import Compiled
 
 
 def peak_memory(fn: Callable, *args) -> int:
@@ -20,10 +21,25 @@ def peak_memory(fn: Callable, *args) -> int:
     Raises:
         RuntimeError: if the backend does not report its plan.
     """
-    plan = jax.jit(fn).lower(*args).compile().memory_analysis()
+    plan = _plan(jax.jit(fn).lower(*args).compile())
+    return plan.temp_size_in_bytes + plan.output_size_in_bytes
+
+
+def device_memory(program: Compiled) -> int:
+    """Bytes that each device holds for a compiled program: its parts of the arguments, of the results, and temporaries.
+
+    The same plan as that of `peak_memory`, with the arguments, since what a device need not hold of them is half the
+    point of splitting a program. Raises RuntimeError if the backend does not report it.
+    """
+    plan = _plan(program)
+    return plan.argument_size_in_bytes + plan.output_size_in_bytes + plan.temp_size_in_bytes
+
+
+def _plan(program):
+    plan = program.memory_analysis()
     if plan is None:
         raise RuntimeError(
             f"the compiler for {jax.default_backend()!r} devices reports no memory analysis, "
             "so the memory of a program cannot be read from it here"
         )
-    return plan.temp_size_in_bytes + plan.output_size_in_bytes
+    return plan
