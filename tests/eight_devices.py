@@ -22,7 +22,6 @@ from whyattention.sharding import SplitBatches, mesh_of, rehearsal_devices, spli
 from whyattention.tasks.recall import DelayedRecall
 from whyattention.training import fit
 
-
 TIME = PartitionSpec("time")
 
 
