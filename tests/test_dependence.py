@@ -56,7 +56,7 @@ def test_a_recurrence_in_parallel_steps_ends_where_unroll_ends(cell):
 
 def test_a_convolution_is_a_sum_over_shifted_inputs():
     layer, x = convolution_layer(3, 2, FEATURES, jax.random.key(0)), normal(TIME, FEATURES)
-    kernel = layer.args[0]
+    _, kernel = layer.args
     by_hand = [sum(x[t - 2 * m] @ kernel[m] for m in range(3) if t >= 2 * m) for t in range(TIME)]
     np.testing.assert_allclose(layer(x), np.stack(by_hand), atol=1e-5)
 

@@ -80,14 +80,14 @@ def recurrence(cell: Cell, length: int) -> Network:
 def residual(*layers: Partial) -> Network:
     """x + layer(norm(x)), one layer after the other, as Transformers stack them; the norm has no parameters.
 
-    A layer takes `[time, features]` to the same shape.
+    A layer takes `[time, features]` to the same shape, and differs from the others in its arrays alone: so they are one
+    scan, of which one layer is compiled.
     """
     steps = tuple(Partial(_residual_step, layer) for layer in layers)
+    stacked = jax.tree.map(lambda *arrays: jnp.stack(arrays), *steps)
 
     def function(xs):
-        for step in steps:
-            xs = step(xs, xs)
-        return xs
+        return jax.lax.scan(lambda xs, step: (step(xs, xs), None), xs, stacked)[0]
 
     return Network(function, lambda xs: xs, steps)
 
@@ -108,12 +108,12 @@ def _attend(mask, kernel, x):
 def convolution_layer(width: int, dilation: int, features: int, key: Array) -> Partial:
     """sum_m x_{t - m dilation} W_m for m = 0 ... width - 1: a causal convolution, with zeros before the beginning."""
     kernel = lecun_normal(key, (width * features, features)).reshape(width, features, features)
-    return Partial(partial(_convolve, dilation), kernel)
+    return Partial(_convolve, jnp.asarray(dilation), kernel)
 
 
 def _convolve(dilation, kernel, x):
     def shifted(places):
-        return jnp.pad(x, ((places, 0), (0, 0)))[: len(x)]
+        return jnp.where((jnp.arange(len(x)) >= places)[:, None], jnp.roll(x, places, axis=0), 0)
 
     return sum(shifted(m * dilation) @ weights for m, weights in enumerate(kernel))
 
