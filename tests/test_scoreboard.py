@@ -7,7 +7,6 @@ import pytest
 from drawn import model_like
 from flax import nnx
 
-from whyattention.language_model import RecurrentLanguageModel
 from whyattention.measure import scoreboard as board
 from whyattention.recurrent import unroll
 from whyattention.tasks.recall import AssociativeRecall
@@ -61,15 +60,12 @@ def test_one_more_token_costs_more_after_many_only_where_it_looks_at_them():
 
 def test_accuracy_is_that_of_the_last_batches_and_training_ends_when_nothing_is_wrong():
     task = AssociativeRecall(1, 2, batch_size=8)  # one pair: its value is the second token
-    make = board.contestants(task.vocabulary_size, 8)["tanh"]
-    found = board.accuracy_after(make, task, seeds=2, updates=300, key=jax.random.key(0), chunk=100)
+    found = board.accuracy_after(MAKERS["tanh"], task, seeds=2, updates=300, key=jax.random.key(0), chunk=100)
     assert found.shape == (2,) and np.all(found == 1)
 
 
 def test_bits_are_those_of_pieces_as_long_as_in_training():
     text = jnp.arange(200) % 2 + 1  # after one token it is known what follows
     task = NextCharacter(text, length=4, batch_size=4)
-    make = board.contestants(4, 8)["tanh"]
-    found = board.bits_after(make, task, text, seeds=2, updates=60, key=jax.random.key(0), learning_rate=0.02)
+    found = board.bits_after(MAKERS["tanh"], task, text, seeds=2, updates=60, key=jax.random.key(0), learning_rate=0.02)
     assert found.shape == (2,) and np.all(found < 0.3)
-    assert isinstance(make(nnx.Rngs(0)), RecurrentLanguageModel)
