@@ -84,6 +84,26 @@ LEDGER: tuple[Claim, ...] = (
         verdict="holds under conditions",
     ),
     Claim(
+        number=26,
+        section="顺序处理",
+        quote="要算 h_3，必须先有 h_2 …… 一个长度 T 的序列，必须经过 T 个时间步才能处理完",
+        article="To compute h_3 there must first be h_2: a sequence of length T has to go through T steps.",
+        source="martin2018",
+        where="Martin & Cundy 2018, abstract",
+        says="Non-linear dependencies between the elements “prevent parallelizing training over sequence length”; with "
+        "linear ones alone a parallel scan does it. Attention is cut over devices by Liu et al. 2023 (abstract).",
+        chapter=11,
+        figures=(
+            "scaling/work_relay",
+            "scaling/work_linear",
+            "scaling/work_attention",
+            "scaling/summary_tanh",
+            "scaling/ring_memory",
+            "scaling/ring_growth",
+        ),
+        verdict="holds under conditions",
+    ),
+    Claim(
         number=1,
         section="顺序处理",
         quote="GPU 利用率常在 5–15% 之间，而同等规模的 Transformer 可以达到 70–95%",
