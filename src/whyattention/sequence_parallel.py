@@ -138,8 +138,8 @@ def scan_over_devices(combine: Callable[[Any, Any], Any], elements: Any, *, axis
     """A device's slice of `jax.lax.associative_scan(combine, elements)` over the whole sequence.
 
     Each device scans its own slice and tells all others the total of it; what came before a slice is the combination
-    of the totals before it. So every device waits for one exchange, and not for its neighbour (Blelloch 1990,
-    section 1.2.1; Martin & Cundy 2018, section 2.2).
+    of the totals before it. So every device waits for one exchange, and not for its neighbour (Blelloch 1990, section
+    1.2, for more elements than processors; Martin & Cundy 2018).
     """
     local = jax.lax.associative_scan(combine, elements)
     totals = jax.lax.all_gather(jax.tree.map(lambda array: array[-1], local), axis_name)  # [devices, ...]
