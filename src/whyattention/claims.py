@@ -183,6 +183,19 @@ LEDGER: tuple[Claim, ...] = (
         verdict="wrong source",
     ),
     Claim(
+        number=24,
+        section="长距离依赖",
+        quote="RNN 需要走 50 步才能把信息从主语传到谓语，每一步都可能丢失信号",
+        article="From a subject to a predicate 50 words later a recurrent network needs 50 steps; each may lose it.",
+        source="tang2018",
+        where="Tang et al. 2018, abstract",
+        says="Self-attention and convolutions “do not outperform RNNs in modeling subject-verb agreement over long "
+        "distances”; they are distinctly better at word sense disambiguation.",
+        chapter=12,
+        figures=("scoreboard/middle_lag", "scoreboard/lag"),
+        verdict="holds under conditions",
+    ),
+    Claim(
         number=8,
         section="信息瓶颈",
         quote="句子长度从 30 个词增加到 60 个词时，翻译质量（BLEU 分数）暴跌",
@@ -359,6 +372,19 @@ LEDGER: tuple[Claim, ...] = (
         chapter=9,
         figures=("cost/best_step_ratio", "cost/longest_step_ratio", "cost/needed_width", "cost/needed_width_batched"),
         verdict="wrong source",
+    ),
+    Claim(
+        number=25,
+        section="从补丁到主角",
+        quote="一次性解决了 RNN 的三个痛点 …… 长程建模能力大幅提升，是划算的交换",
+        article="The Transformer solved the three pains of the RNN at one stroke; in most settings it is a bargain.",
+        source="chen2018",
+        where="Chen et al. 2018, abstract",
+        says="With the training techniques of the Transformer, a recurrent translator “outperforms all of the three "
+        "fundamental architectures” on both of its benchmarks, the Transformer among them.",
+        chapter=12,
+        figures=("scoreboard/chain", "scoreboard/kept", "scoreboard/pairs", "scoreboard/bits"),
+        verdict="holds under conditions",
     ),
 )
 
