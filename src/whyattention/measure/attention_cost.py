@@ -109,8 +109,16 @@ class TransformerLayer(nnx.Module):
     one at least. Raises ValueError if their number does not divide `width`.
     """
 
-    def __init__(self, width: int, *, attend: Callable = dot_product_attention, rngs: nnx.Rngs):
+    def __init__(
+        self,
+        width: int,
+        *,
+        attend: Callable = dot_product_attention,
+        activation: Callable = jax.nn.relu,
+        rngs: nnx.Rngs,
+    ):
         self.attend = attend
+        self.activation = activation
         self.attention = MultiHeadAttention(width, max(width // HEAD_FEATURES, 1), rngs=rngs)
         initializer = nnx.initializers.lecun_normal()
         self.widen = nnx.Param(initializer(rngs.params(), (width, 4 * width)))
@@ -119,7 +127,7 @@ class TransformerLayer(nnx.Module):
     def __call__(self, x: Float[Array, "time width"]) -> Float[Array, "time width"]:
         attended = jax.vmap(self.attend, in_axes=1, out_axes=1)(*self.attention.heads(x))
         x = x + attended.reshape(x.shape) @ self.attention.output[...]
-        return x + jax.nn.relu(x @ self.widen[...]) @ self.narrow[...]
+        return x + self.activation(x @ self.widen[...]) @ self.narrow[...]
 
 
 LAYERS: dict[str, Callable[[int], nnx.Module]] = {
