@@ -54,7 +54,7 @@ def linear_recurrence(
 ) -> Inexact[Array, "time *features"]:
     """h_t = decay_t * h_{t-1} + drive_t at every step, by an associative scan. `initial`, h before the first, is 0.
 
-    The span grows with log2(T), the work is about three times that of `sequential_recurrence`. Decays whose products
+    The span grows with log2(T), the work is some 3.5 times that of `sequential_recurrence`. Decays whose products
     underflow are harmless: what they forget is forgotten. Products that overflow are not: see `log_recurrence`.
 
     Raises ValueError if `decay` and `drive` differ in shape or have no time step, or if `initial` is not shaped as one
