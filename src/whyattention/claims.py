@@ -84,6 +84,20 @@ LEDGER: tuple[Claim, ...] = (
         verdict="holds under conditions",
     ),
     Claim(
+        number=22,
+        section="顺序处理",
+        quote="要算 h_2，必须先有 h_1 …… 这就是串行依赖",
+        article="To compute h_2 there must first be h_1: that is serial dependence, and what recurrence is.",
+        source="lim2024deer",
+        where="Lim et al. 2024, abstract",
+        says="Even nonlinear sequential models can be evaluated in parallel over time, “without compromising output "
+        "accuracy”, by iterations that are each a linear recurrence; and for linear ones a parallel scan is exact "
+        "(Martin & Cundy 2018).",
+        chapter=10,
+        figures=("parallel/shorter", "parallel/dearer", "parallel/newton_rounds", "parallel/newton_growing"),
+        verdict="holds under conditions",
+    ),
+    Claim(
         number=26,
         section="顺序处理",
         quote="要算 h_3，必须先有 h_2 …… 一个长度 T 的序列，必须经过 T 个时间步才能处理完",
