@@ -32,6 +32,19 @@ def project_inside(cell: LSTMCell, xs: Batch):
     return jax.vmap(lambda x: jax.lax.scan(cell, cell.initial_state(), x)[1])(xs)
 
 
+def projected_as_one_matrix(cell: LSTMCell, xs: Batch):
+    """The projection of all steps as one product of two plain matrices, time first, and the bias added in the scan.
+
+    The gradient of the kernel then sums over one axis and not over two, batch and time, for which XLA's CPU compiler
+    first turns the array of all gates round. Under `vmap` there are always two.
+    """
+    rows = jnp.swapaxes(xs, 0, 1)  # [time, batch, features]
+    projected = (rows.reshape(-1, rows.shape[-1]) @ cell.kernel[...]).reshape(*rows.shape[:2], -1)
+    start = jax.tree.map(lambda state: jnp.zeros((len(xs), *state.shape)), cell.initial_state())
+    _, outputs = jax.lax.scan(lambda state, now: jax.vmap(cell.step)(state, now + cell.bias[...]), start, projected)
+    return jnp.swapaxes(outputs, 0, 1)
+
+
 def tanh_for_sigmoid(cell: LSTMCell, xs: Batch):
     """sigmoid(a) = (1 + tanh(a / 2)) / 2: one kind of transcendental function instead of two."""
 
@@ -114,6 +127,7 @@ _scan_with_own_gradient.defvjp(_forward, _backward)
 VARIANTS = (
     unrolled,
     project_inside,
+    projected_as_one_matrix,
     four_steps_a_turn,
     tanh_for_sigmoid,
     bfloat16_products,
