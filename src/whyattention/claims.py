@@ -303,6 +303,26 @@ LEDGER: tuple[Claim, ...] = (
         verdict="holds under conditions",
     ),
     Claim(
+        number=23,
+        section="核心想法",
+        quote="如果注意力本身就能让任意两个位置直接交互，那 RNN 的循环结构是不是根本不需要",
+        article="If attention lets any two positions interact directly, the recurrence may not be needed at all.",
+        source="merrill2024",
+        where="Merrill et al. 2024, abstract",
+        says="Transformers and linear state-space models alike lack, in theory, the power to track state as in the "
+        "composition of permutations, which recurrent networks have.",
+        chapter=10,
+        figures=(
+            "parallel/recall_attention",
+            "parallel/recall_small",
+            "parallel/parity_gru",
+            "parallel/parity_signed",
+            "parallel/parity_mingru",
+            "parallel/parity_attention",
+        ),
+        verdict="holds under conditions",
+    ),
+    Claim(
         number=18,
         section="从补丁到主角",
         quote="去掉 RNN，只用注意力机制",
