@@ -58,7 +58,7 @@ def two_models(task):
     """As `fit_seeds` gives them: each, and the two in one."""
 
     def make(rngs):
-        return MixerLanguageModel(task.vocabulary_size, 4, lambda rngs: mixer("MinGRU"), rngs=rngs)
+        return MixerLanguageModel(task.vocabulary_size, 4, lambda rngs: mixer("minGRU"), rngs=rngs)
 
     models = [model_like(make, seed=seed) for seed in (0, 100)]
     (graph, first), (_, second) = map(nnx.split, models)

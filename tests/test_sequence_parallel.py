@@ -70,6 +70,18 @@ def test_stripes_are_causal_by_their_places():
     np.testing.assert_allclose(striped, expected[order], atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "types", [("bfloat16",) * 3, ("bfloat16", "bfloat16", "float32"), ("float32", "bfloat16", "int32")]
+)
+def test_a_ring_takes_the_types_that_full_attention_takes(types):
+    arrays = [(3 * array).astype(dtype) for array, dtype in zip(heads(), types, strict=True)]
+    found = on_devices(partial(ring_attention, block_size=1), *arrays)
+    expected = dot_product_attention(*arrays)
+    assert found.dtype == expected.dtype
+    exact = dot_product_attention(*(array.astype("float32") for array in arrays))
+    np.testing.assert_allclose(found.astype("float32"), exact, rtol=1e-2, atol=1e-2)  # the last rounding of bfloat16
+
+
 def test_large_scores_do_not_overflow_in_a_ring():
     query, key, value = heads()
     attended = on_devices(ring_attention, 1e3 * query, 1e3 * key, value)

@@ -62,7 +62,8 @@ def launch(processes: int, devices: int, *, seed: int, steps: int, seconds: floa
     """What each of `processes` on this machine saw, each with `devices` that its CPU poses as.
 
     A dict has "process", "local_devices", "devices" (of all) and "loss" `[steps]`. Raises RuntimeError with the words
-    of a process that fails, and subprocess.TimeoutExpired if they take longer than `seconds`.
+    of a process that fails, and subprocess.TimeoutExpired if one takes longer than `seconds`, for instance because it
+    waits for one that has failed.
     """
     with socket.socket() as probe:
         probe.bind(("localhost", 0))

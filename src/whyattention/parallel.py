@@ -371,7 +371,8 @@ def newton_unroll(
 
     def goes_on(carry):
         _, _, iterations, residuals = carry
-        return (residuals[iterations] > tolerance) & (iterations < max_iterations)
+        within = residuals[iterations] <= tolerance  # False for NaN, which the next iteration puts back to zero
+        return ~within & (iterations < max_iterations)
 
     def iterate(carry):
         _, better, iterations, residuals = carry

@@ -48,7 +48,7 @@ def ring_attention(
     that may look nowhere gets zeros. Raises ValueError where `dot_product_attention` does, if there is not one query
     for each key, if `key_mask` or `places` do not fit, or if `block_size` is below 1.
     """
-    jax.eval_shape(dot_product_attention, query, key, value)  # the same requirements, and the same errors
+    result = jax.eval_shape(dot_product_attention, query, key, value)  # the same requirements, and the same errors
     rows = len(query)
     if len(key) != rows:
         raise ValueError(f"each device needs one query per key, got {rows} queries for {len(key)} keys")
@@ -60,8 +60,10 @@ def ring_attention(
         raise ValueError(f"there must be one place for each of {rows} positions, got shape {places.shape}")
     if block_size < 1:
         raise ValueError(f"block_size must be at least 1, got {block_size}")
-    scaled = query / jnp.sqrt(query.shape[1])
-    return _ring(axis_name, causal, block_size, scaled, key, value, key_mask, places)
+    kept = jnp.promote_types(result.dtype, jnp.float32)  # sums over blocks need more than 16 bits
+    scaled = query.astype(kept) / jnp.sqrt(query.shape[1])
+    attended = _ring(axis_name, causal, block_size, scaled, key.astype(kept), value.astype(kept), key_mask, places)
+    return attended.astype(result.dtype)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
@@ -124,7 +126,7 @@ _ring.defvjp(_ring_forward, _ring_backward)
 
 
 def _allowed(mask, key_places, places, causal):
-    return mask & (key_places <= places[:, None]) if causal else mask
+    return mask & (key_places <= places[:, None]) if causal else mask[None]
 
 
 def _blocks(visitors, block_size):

@@ -24,20 +24,21 @@ CELLS = {
     "linear attention": lambda features, state, rngs: LinearAttention(
         features, MATRIX_COLUMNS - 1, key_features=state // MATRIX_COLUMNS, rngs=rngs
     ),
-    "MinGRU": lambda features, state, rngs: MinGRU(features, state, forget_bias=FORGET_BIAS, rngs=rngs),
-    "MinGRU, signed": lambda features, state, rngs: MinGRU(features, state, signed=True, rngs=rngs),
+    "minGRU": lambda features, state, rngs: MinGRU(features, state, forget_bias=FORGET_BIAS, rngs=rngs),
+    "minGRU, signed": lambda features, state, rngs: MinGRU(features, state, signed=True, rngs=rngs),
     "diagonal": lambda features, state, rngs: DiagonalLinearRecurrence(features, state // 2, rngs=rngs),
     "LSTM": lambda features, state, rngs: LSTMCell(features, state // 2, forget_bias=FORGET_BIAS, rngs=rngs),
     "GRU": lambda features, state, rngs: GRUCell(features, state, rngs=rngs),
     "tanh": lambda features, state, rngs: TanhCell(features, state, rngs=rngs),
 }
-PARALLEL = frozenset({"linear attention", "MinGRU", "MinGRU, signed", "diagonal"})
+PARALLEL = frozenset({"linear attention", "minGRU", "minGRU, signed", "diagonal"})
 
 
 def make_mixer(name: str, features: int, state: int, rngs: nnx.Rngs, *, parallel: bool = False) -> Mixer:
     """The mixer "attention", with one head, or the recurrence of `CELLS` with so many numbers of state.
 
-    With `parallel`, those that can be are computed by an associative scan over time; the result is the same. Raises
+    `state` is a multiple of 16 for linear attention, and of 2 for the LSTM and the diagonal recurrence. With
+    `parallel`, those that can be are computed by an associative scan over time; the result is the same. Raises
     ValueError for another name.
     """
     if name == "attention":
