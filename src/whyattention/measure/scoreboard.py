@@ -13,11 +13,11 @@ from jaxtyping import Array, Float, Int
 
 from whyattention.language_model import RecurrentLanguageModel
 from whyattention.measure.cost import WorkSpan, work_and_span
-from whyattention.measure.trainability import ADAM, JUDGED, MakeModel, matched
+from whyattention.measure.trainability import ADAM, JUDGED, MakeModel, beside
 from whyattention.parallel import DiagonalLinearRecurrence, LinearCell, MinGRU, parallel_unroll
 from whyattention.recurrent import Cell, GRUCell, LSTMCell, TanhCell
 from whyattention.tasks.text import NextCharacter, bits_per_character
-from whyattention.training import Task, fit_seeds, over_seeds, parameter_count
+from whyattention.training import Task, fit_seeds, over_seeds
 from whyattention.transformer import TransformerLM
 
 # The cells of the book by name, as functions of (input features, width, rngs).
@@ -50,14 +50,11 @@ def contestants(vocabulary_size: int, features: int) -> dict[str, MakeModel]:
         options = {"num_heads": 2, "num_layers": 2, "positions": "rotary"}
         return TransformerLM(vocabulary_size, features, **options, rngs=rngs)
 
-    def recurrent(make_cell, width, rngs):
-        cell = make_cell(features // 2, width, rngs=rngs)
+    def recurrent(vocabulary_size, cell, rngs):
         model = ParallelLanguageModel if isinstance(cell, LinearCell) else RecurrentLanguageModel
         return model(vocabulary_size, cell, rngs=rngs)
 
-    parameters = parameter_count(nnx.eval_shape(lambda: transformer(nnx.Rngs(0))))
-    makers = {name: partial(recurrent, cell) for name, cell in CELLS.items()}
-    return matched(makers, parameters) | {"Transformer": transformer}
+    return beside(transformer, vocabulary_size, features, CELLS, recurrent) | {"Transformer": transformer}
 
 
 # --- Counted ---------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ def contestants(vocabulary_size: int, features: int) -> dict[str, MakeModel]:
     def attention(rngs):
         return TransformerLM(vocabulary_size, features, num_heads=1, num_layers=1, rngs=rngs)
 
-    return _beside(attention, vocabulary_size, features, CELLS) | {"attention, one head": attention}
+    return beside(attention, vocabulary_size, features, CELLS) | {"attention, one head": attention}
 
 
 def matched_language_models(
@@ -70,14 +70,25 @@ def matched_language_models(
     def attention(rngs):
         return TransformerLM(vocabulary_size, features, num_heads=num_heads, num_layers=num_layers, rngs=rngs)
 
-    return {"attention": attention} | _beside(attention, vocabulary_size, features, {"LSTM": LSTMCell})
+    return {"attention": attention} | beside(attention, vocabulary_size, features, {"LSTM": LSTMCell})
 
 
-def _beside(attention, vocabulary_size, features, cells):
+def beside(
+    make_model: MakeModel,
+    vocabulary_size: int,
+    features: int,
+    cells: dict[str, Callable[..., Cell]],
+    model_of: Callable[..., nnx.Module] = RecurrentLanguageModel,
+) -> dict[str, MakeModel]:
+    """`model_of(vocabulary_size, cell, rngs=rngs)` for each of `cells`, with the parameters of what `make_model` makes.
+
+    Cells stand on an embedding of `features` // 2 dimensions and are as wide as brings the number closest.
+    """
+
     def recurrent(cell, width, rngs):
-        return RecurrentLanguageModel(vocabulary_size, cell(features // 2, width, rngs=rngs), rngs=rngs)
+        return model_of(vocabulary_size, cell(features // 2, width, rngs=rngs), rngs=rngs)
 
-    parameters = parameter_count(nnx.eval_shape(lambda: attention(nnx.Rngs(0))))
+    parameters = parameter_count(nnx.eval_shape(lambda: make_model(nnx.Rngs(0))))
     return matched({name: partial(recurrent, cell) for name, cell in cells.items()}, parameters)
 
 
