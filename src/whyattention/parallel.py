@@ -16,9 +16,7 @@ from flax import nnx
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Inexact, Int
 
-from whyattention.recurrent import Cell, State, unroll
-
-lecun_normal = nnx.initializers.lecun_normal()
+from whyattention.recurrent import Cell, State, _require_features, _require_sizes, lecun_normal, unroll
 
 Affine = tuple[Inexact[Array, "*axes"], Inexact[Array, "*axes"]]  # (a, b): the map h -> a * h + b
 
@@ -129,18 +127,13 @@ class LinearCell(nnx.Module):
     hidden_size: int
 
     def __init__(self, in_features: int, hidden_size: int):
-        if in_features < 1 or hidden_size < 1:
-            raise ValueError(f"sizes must be at least 1, got in_features={in_features} and hidden_size={hidden_size}")
+        _require_sizes(in_features, hidden_size)
         self.in_features = in_features
         self.hidden_size = hidden_size
 
     def project(self, x: Float[Array, "*axes features"]) -> Float[Array, "*axes gates"]:
         """What a step needs of its input. Raises ValueError where the last axis is not `in_features` long."""
-        if x.ndim == 0 or x.shape[-1] != self.in_features:
-            raise ValueError(
-                f"{type(self).__name__} expects {self.in_features} features on the last axis, "
-                f"got an array of shape {x.shape}"
-            )
+        _require_features(type(self).__name__, x, self.in_features)
         return self.inputs(x)
 
     def step(self, state, projected):
