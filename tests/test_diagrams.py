@@ -54,3 +54,13 @@ def test_the_norm_stands_in_the_stream_only_where_it_comes_after(ax, pre_norm):
     diagrams.transformer_layer(ax, pre_norm)
     norms = [text.get_position()[0] for text in ax.texts if text.get_text() == "norm"]
     assert len(norms) == 2 and all((x > 0) == pre_norm for x in norms)
+
+
+@pytest.mark.parametrize(("steps", "in_colour"), [(8, 8 + 4 + 2 + 1), (6, 6 + 3 + 2 + 1), (1, 1)])
+def test_the_last_state_is_joined_of_all_steps_in_as_many_rounds_as_halvings(ax, steps, in_colour):
+    diagrams.rounds(ax, steps)
+    dots = [line for line in ax.lines if line.get_marker() == "o"]
+    assert len(dots) == steps * (1 + (steps - 1).bit_length())
+    assert sum(dot.get_color() == diagrams.COLOURS[0] for dot in dots) == in_colour
+    names = [text.get_text() for text in ax.texts]
+    assert names[-1] == (f"1-{steps}" if steps > 1 else "1")

@@ -1,5 +1,8 @@
 """Two processes that have their devices in common train as one."""
 
+import subprocess
+import sys
+
 import jax
 import numpy as np
 import pytest
@@ -18,3 +21,14 @@ def test_two_processes_train_as_one_device_does():
 def test_a_process_that_fails_is_heard():
     with pytest.raises(RuntimeError, match="steps must be a whole number from 1, got 0"):
         hosts.launch(1, 1, seed=0, steps=0)
+
+
+def test_nobody_waits_for_one_that_failed(monkeypatch, tmp_path):
+    program = tmp_path / "program"
+    program.write_text('#!/bin/sh\nif [ "$5" = 1 ]; then echo "no room" >&2; exit 3; fi\nexec sleep 100\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    with pytest.raises(RuntimeError, match=r"(?s)ended with 3.*no room"):
+        hosts.launch(2, 1, seed=0, steps=1, seconds=50)
+    with pytest.raises(subprocess.TimeoutExpired):
+        hosts.launch(1, 1, seed=0, steps=1, seconds=0.1)

@@ -19,6 +19,7 @@ INPUT, STATE, OUTPUT, MEETING = (
     "#FBE3D2",
     "#FFF2CC",
 )  # readable in grey: the text says which is which
+PALE = "lightgrey"
 
 
 def box(ax: Axes, at: Point, text: str, colour: str = INPUT, shape: str = "round", size: float = 12) -> Text:
@@ -124,3 +125,33 @@ def transformer_layer(ax: Axes, pre_norm: bool) -> None:
     arrow(ax, stream[-1], (0, 10.1), linewidth=3, color=COLOURS[0])
     ax.set(xlim=(-0.7, 2.7), ylim=(-0.6, 10.3))
     ax.axis("off")
+
+
+def rounds(ax: Axes, steps: int = 8) -> None:
+    """The steps of a linear recurrence joined in rounds: in round k, each with what ends 2^(k-1) steps before it.
+
+    A dot is the joining of the steps that its name gives, and in colour are those that the last one is made of.
+    """
+    distances = [2**k for k in range((steps - 1).bit_length())]
+    needed = [{steps - 1}]  # from the last row up
+    for distance in reversed(distances):
+        needed.insert(0, {place - back for place in needed[0] for back in (0, distance) if place >= back})
+    for row, in_colour in enumerate(needed):
+        for place in range(steps):
+            first = max(place - 2**row + 1, 0)
+            name = f"{place + 1}" if first == place else f"{first + 1}-{place + 1}"
+            ax.plot(place, -row, "o", color=COLOURS[0] if place in in_colour else PALE, markersize=9)
+            ax.text(place, -row - 0.17, name, ha="center", va="top", fontsize=9)
+    for row, distance in enumerate(distances):
+        for start in range(steps):
+            for end in {start, start + distance} & set(range(steps)):
+                used = start in needed[row] and end in needed[row + 1]
+                style = (
+                    {"color": COLOURS[0], "linewidth": 1.8, "zorder": 2} if used else {"color": PALE, "linewidth": 1}
+                )
+                ax.plot((start, end), (-row - 0.42, -row - 0.88), **style)
+    ax.set(xlim=(-0.6, steps - 0.4), ylim=(-len(distances) - 0.6, 0.4), xticks=[])
+    ax.set_yticks(range(0, -len(needed), -1), ["steps", *(f"round {row}" for row in range(1, len(needed)))])
+    ax.spines[:].set_visible(False)
+    ax.tick_params(length=0)
+    ax.grid(visible=False)

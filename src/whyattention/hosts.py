@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
 import jax
 import optax
@@ -61,9 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def launch(processes: int, devices: int, *, seed: int, steps: int, seconds: float = 120) -> list[dict]:
     """What each of `processes` on this machine saw, each with `devices` that its CPU poses as.
 
-    A dict has "process", "local_devices", "devices" (of all) and "loss" `[steps]`. Raises RuntimeError with the words
-    of a process that fails, and subprocess.TimeoutExpired if one takes longer than `seconds`, for instance because it
-    waits for one that has failed.
+    A dict has "process", "local_devices", "devices" (of all) and "loss" `[steps]`. As soon as one fails the others,
+    which may be waiting for it, are ended. Raises RuntimeError with the words of the one that failed, and
+    subprocess.TimeoutExpired if one takes longer than `seconds`.
     """
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
@@ -84,16 +85,30 @@ def launch(processes: int, devices: int, *, seed: int, steps: int, seconds: floa
         )
         for process in range(processes)
     ]
+    with ThreadPoolExecutor(processes) as listeners:
+        heard = [listeners.submit(_hear, process, seconds) for process in started]
+        try:
+            done, _ = wait(heard, return_when=FIRST_EXCEPTION)
+            failed = [future.exception() for future in done if future.exception()]
+        finally:
+            for process in started:
+                process.kill()
+    if failed:
+        raise failed[0]
+    return [future.result() for future in heard]
+
+
+def _hear(process: subprocess.Popen, seconds: float) -> dict:
     try:
-        said = [process.communicate(timeout=seconds) for process in started]
-    finally:
-        for process in started:
-            process.kill()
-    for process, (_, error) in zip(started, said, strict=True):
-        if process.returncode:
-            raise RuntimeError(f"a process ended with {process.returncode}:\n{error}")
+        out, error = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()  # which closes the pipes
+        raise
+    if process.returncode:
+        raise RuntimeError(f"a process ended with {process.returncode}:\n{error}")
     # The library that carries the messages may have a word to say before.
-    return [json.loads(next(line for line in out.splitlines() if line.startswith("{"))) for out, _ in said]
+    return json.loads(next(line for line in out.splitlines() if line.startswith("{")))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """What a layer that mixes tokens costs and can do: span, state, recall, and keeping track."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -68,12 +69,17 @@ def training_cost(mixer: Mixer, features: int, length: int) -> WorkSpan:
     return work_and_span(jax.grad(loss, argnums=(0, 1)), weights, x)
 
 
+@partial(jax.jit, static_argnums=0)  # one program per task, for all models
+def _drawn(task: AssociativeRecall | PermutationWords, key: Array):
+    return task.sample(key)
+
+
 def accuracy_by_pairs(
     models: nnx.Module, pairs: Sequence[int], symbols: int, key: Array, batch_size: int = 64
 ) -> Float[np.ndarray, "seeds numbers"]:
     """The share of right answers of models made by `fit_seeds`, with so many pairs, every one of them asked for."""
     tasks = [AssociativeRecall(number, symbols, queries=number, batch_size=batch_size) for number in pairs]
-    batches = [jax.jit(task.sample)(key) for task in tasks]
+    batches = [_drawn(task, key) for task in tasks]
 
     @nnx.jit
     def accuracies(models):
@@ -88,7 +94,7 @@ def accuracy_by_pairs(
 
 def accuracy_by_step(models: nnx.Module, task: PermutationWords, key: Array) -> Float[np.ndarray, "seeds time"]:
     """The share of words in which models made by `fit_seeds` know where things stand, after every step."""
-    moves, answers = jax.jit(task.sample)(key)
+    moves, answers = _drawn(task, key)
 
     @nnx.jit
     def right(models):
