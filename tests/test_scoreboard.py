@@ -69,3 +69,16 @@ def test_bits_are_those_of_pieces_as_long_as_in_training():
     task = NextCharacter(text, length=4, batch_size=4)
     found = board.bits_after(MAKERS["tanh"], task, text, seeds=2, updates=60, key=jax.random.key(0), learning_rate=0.02)
     assert found.shape == (2,) and np.all(found < 0.3)
+
+
+@pytest.mark.parametrize(
+    ("values", "better", "expected"),
+    [
+        ([3, 1, 2, 3], 1, [1, 0, 0.5, 1]),
+        ([3, 1, 2, 3], -1, [0, 1, 0.5, 0]),
+        ([3, 1, 2, 3], 0, [0, 0, 0, 0]),
+        ([5, 5], 1, [0, 0]),
+    ],
+)
+def test_a_rank_is_the_place_among_different_values(values, better, expected):
+    np.testing.assert_array_equal(board.ranks(values, better), expected)

@@ -4,6 +4,7 @@ Sentences for training are of up to a chosen length; those for testing are unsee
 beyond. Translators are compared on the same of both.
 """
 
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -66,9 +67,12 @@ def unseen_sentences(per_bucket: int, *, seed: int, edges: tuple[int, ...] = EDG
     return encode(pairs)
 
 
-def schedule(updates: int) -> optax.GradientTransformation:
-    """The optimizer of all translators of the small language: Adam with a cosine decay, gradients clipped at norm 1."""
-    return optax.chain(optax.clip_by_global_norm(1.0), optax.adam(optax.cosine_decay_schedule(3e-3, updates)))
+def schedule(updates: int, peak: float = 3e-3) -> optax.GradientTransformation:
+    """The optimizer of recurrent translators of the small language: Adam, gradients clipped at norm 1.
+
+    Its rate falls from `peak` to zero by half a cosine.
+    """
+    return optax.chain(optax.clip_by_global_norm(1.0), optax.adam(optax.cosine_decay_schedule(peak, updates)))
 
 
 def quality(model: nnx.Module, sentences: Sentences, edges: tuple[int, ...] = EDGES) -> dict[str, np.ndarray]:
@@ -79,21 +83,21 @@ def quality(model: nnx.Module, sentences: Sentences, edges: tuple[int, ...] = ED
     )
 
 
+@partial(jax.jit, static_argnums=0)  # one program for all models of the same sizes
+def _weights(graphdef, state, sources, targets):
+    attention = nnx.merge(graphdef, state).attention
+    return jax.lax.map(lambda pair: attention(*pair), (sources, shift_right(targets)), batch_size=32)
+
+
 def looks(model: Seq2Seq, sentences: Sentences) -> list[Float[np.ndarray, "target source"]]:
     """alpha of each pair, the right words before each word being given.
 
     The rows are those of the target's words, the columns those of the source's words and of END.
     """
-    graphdef, state = nnx.split(model)
-
-    @jax.jit
-    def weights(sources, targets):
-        attention = nnx.merge(graphdef, state).attention
-        return jax.lax.map(lambda pair: attention(*pair), (sources, shift_right(targets)), batch_size=32)
-
+    weights = _weights(*nnx.split(model), *sentences[:2])
     return [
         rows[: len(pair.target), : len(pair.source) + 1]
-        for rows, pair in zip(np.asarray(weights(*sentences[:2])), sentences.pairs, strict=True)
+        for rows, pair in zip(np.asarray(weights), sentences.pairs, strict=True)
     ]
 
 

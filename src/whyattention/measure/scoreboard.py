@@ -150,3 +150,12 @@ def bits_after(
     models, _ = fit_seeds(make_model, task, seeds=seeds, steps=updates, optimizer=optimizer, key=key)
     pieces = len(held_out) // (task.length + 1)
     return np.asarray(over_seeds(lambda model: bits_per_character(model, held_out, segments=pieces), models))
+
+
+def ranks(values: Float[np.ndarray, " models"], better: int) -> Float[np.ndarray, " models"]:
+    """Each value's place among the different ones, from 0 for the worst to 1 for the best; equals share a place.
+
+    `better` is 1 where more is better, -1 where less is, and 0 where neither is, which puts all at 0.
+    """
+    levels, places = np.unique(better * np.asarray(values), return_inverse=True)
+    return places / max(len(levels) - 1, 1)
