@@ -42,6 +42,11 @@ def test_a_loop_counts_for_every_turn_and_a_tuple_once():
     assert sent_bytes(counted, devices=2) == 7 * (32 + 8) + 38
 
 
+def test_the_condition_of_a_loop_is_looked_at_once_more_than_its_body_runs():
+    asked = PROGRAM.replace("ROOT %less", "%all = f32[] all-reduce(%x), to_apply=%add\n  ROOT %less")
+    assert collectives(asked.replace("TURNS", TURNS))[Collective("all-reduce", 4)] == 8
+
+
 def test_a_loop_of_unknown_length_is_refused():
     with pytest.raises(ValueError, match="collective-permute in a loop of unknown length"):
         collectives(PROGRAM.replace("TURNS", ""))

@@ -13,6 +13,7 @@ COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "coll
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.-]+) .*\{$")
 _COLLECTIVE = re.compile(rf"= (.*?) ({'|'.join(COLLECTIVES)})(-start)?\(")
 _CALLED = re.compile(r"(?:body|calls|to_apply|true_computation|false_computation)=%?([\w.-]+)")
+_CONDITION = re.compile(r" while\(.*condition=%?([\w.-]+)")
 _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 _TURNS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _ARRAY = re.compile(r"([a-z]+)(\d*)\w*\[([\d,]*)\]")
@@ -36,8 +37,9 @@ class _Computation:
 def collectives(program: Compiled | str) -> Counter[Collective]:
     """How often each collective runs when `program`, compiled, or its text, is run once.
 
-    What is in a loop counts once for every turn. Several arrays in one message are one collective. A branch is counted
-    as if it were always taken. Raises ValueError if there is a collective in a loop of unknown length.
+    What is in a loop counts once for every turn, and in its condition once more, at the end. Several arrays in one
+    message are one collective. A branch is counted as if it were always taken. Raises ValueError if there is a
+    collective in a loop of unknown length.
     """
     functions, entry = _parse(program if isinstance(program, str) else program.as_text())
 
@@ -88,9 +90,10 @@ def _parse(text: str) -> tuple[dict[str, _Computation], str]:
             continue
         if found := _COLLECTIVE.search(line):
             current.collectives.append(Collective(found[2], _result_bytes(*found.groups())))
-        is_loop = " while(" in line
-        turns = _TURNS.search(line)
-        times = (int(turns[1]) if turns else None) if is_loop else 1
+        condition, turns = _CONDITION.search(line), _TURNS.search(line)
+        times = (int(turns[1]) if turns else None) if condition else 1
+        if condition:
+            current.calls.append((condition[1], None if times is None else times + 1))
         called = _CALLED.findall(line) + [
             name.strip(" %") for names in _BRANCHES.findall(line) for name in names.split(",")
         ]
