@@ -315,6 +315,7 @@ LEDGER: tuple[Claim, ...] = (
         figures=(
             "parallel/recall_attention",
             "parallel/recall_small",
+            "parallel/recall_large",
             "parallel/parity_gru",
             "parallel/parity_signed",
             "parallel/parity_mingru",
