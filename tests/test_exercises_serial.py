@@ -94,7 +94,7 @@ WRONG = [
     (check_utilisation, lambda *a: None, "is the return missing"),
     (check_stopwatch, lambda fn, x: None, "is the return missing"),
     (check_stopwatch, lambda fn, x: 0.45 + 0 * stopwatch(fn, x), "divide by the calls"),
-    (check_stopwatch, lambda fn, x: min(10 * stopwatch(fn, x), 0.49), "divide by the calls"),
+    (check_stopwatch, lambda fn, x: min(100 * stopwatch(fn, x), 0.49), "divide by the calls"),
     (check_log_span, running, "second of them"),
     (check_log_span, lambda decay, xs: jnp.cumsum(xs), "decay is lost"),
     (check_log_span, lambda *a: running(*a, combine=lambda a, b: combine(b, a))[1], "a later"),

@@ -163,7 +163,7 @@ def check_stopwatch(stopwatch: Callable) -> None:
     @jax.jit
     def fn(x):
         time.sleep(compiling)  # runs while JAX traces, so only in the first call
-        return jax.lax.scan(lambda h, _: (jnp.tanh(h @ x), None), x, None, length=100)[0]
+        return jax.lax.scan(lambda h, _: (jnp.tanh(h @ x), None), x, None, length=20)[0]
 
     x = jax.random.normal(jax.random.key(0), (256, 256)) / 16
     results = []
@@ -172,19 +172,20 @@ def check_stopwatch(stopwatch: Callable) -> None:
         results.append(fn(x))
         return results[-1]
 
-    seconds = given(stopwatch(watched, x))
+    first = given(stopwatch(watched, x))
+    assert isinstance(first, float | np.floating), f"expected seconds as a float, got {type(first).__name__}"
+    assert first < compiling, (
+        f"{first:.2f} s: the first call compiles, and that is in this time; call it once before the clock starts"
+    )
+    seconds = min(first, stopwatch(watched, x), stopwatch(watched, x))  # a pause of the machine may lengthen one
     # The surest sign, and blind to what else the machine does; what was only traced, by a jit around it, cannot tell.
     there = all(result.is_ready() for result in results if hasattr(result, "is_ready"))
-    assert isinstance(seconds, float | np.floating), f"expected seconds as a float, got {type(seconds).__name__}"
-    assert seconds < compiling, (
-        f"{seconds:.2f} s: the first call compiles, and that is in this time; call it once before the clock starts"
-    )
     true = time_call(lambda x: fn(x), x, repeats=5)
     assert there and seconds > 0.25 * min(true.samples_s), (
         f"{seconds:.4f} s for a call that takes {true.median_s:.4f} s: the clock was stopped before the result was "
         "there; call jax.block_until_ready on it"
     )
-    assert seconds < 5 * max(true.samples_s), (
+    assert seconds < 5 * true.median_s, (
         f"{seconds:.4f} s, but one call takes {true.median_s:.4f} s: if several calls were timed, divide by the calls"
     )
     print("Correct: compiled before, and waited for.")
