@@ -20,7 +20,7 @@ VERSIONS = "colab/2026.08.txt"
 PIP = "pip==24.1.2"
 # What the course needs of Colab's own packages, and what pytest needs to run notebooks and tests there.
 COLAB_PACKAGES = ["jax", "jaxlib", "flax", "optax", "numpy", "scipy", "matplotlib", "tqdm", "ipykernel", "ipython"]
-TEST_PACKAGES = ["pytest", "nbval", "nbclient", "nbformat", "hypothesis"]
+TEST_PACKAGES = ["pytest", "pytest-xdist", "filelock", "nbval", "nbclient", "nbformat", "hypothesis"]
 CHAPTERS = Path(__file__).parent.parent / "chapters"
 NOTEBOOKS = [
     path.name for pattern in (["*"] if WANTED == "all" else ["index", "primer", "0[1-3]_*"])

@@ -1,5 +1,6 @@
 """What holds for the repository as a whole: README's commands, the lock, what pytest collects, what CI may do."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -66,6 +67,39 @@ def test_copies_of_notebooks_and_installed_packages_are_not_collected(copy_cours
     expected = {path.relative_to(course).as_posix() for path in course.glob("chapters/*.ipynb")}
     expected |= {path.relative_to(course).as_posix() for path in course.glob("tests/**/test_*.py")}
     assert collected == expected
+
+
+SLEEPERS = """
+{imports}
+import json, pathlib, time
+import pytest
+
+@pytest.mark.parametrize("number", range({count}))
+def test(number):
+    begin = time.monotonic()
+    time.sleep(0.1)
+    pathlib.Path(f"{name}_{{number}}.json").write_text(json.dumps([begin, time.monotonic()]))
+"""
+
+
+def test_nothing_runs_beside_what_takes_times(copy_course, tmp_path, clean_environment):
+    course = copy_course(tmp_path)
+    shutil.rmtree(course / "tests")
+    (course / "tests").mkdir()
+    stopwatch = "from whyattention.measure.timing import time_call"
+    for name, count, imports in (("first", 2, ""), ("second", 20, ""), ("timed", 3, stopwatch)):
+        text = SLEEPERS.format(name=name, count=count, imports=imports)
+        (course / "tests" / f"test_{name}.py").write_text(text)
+    command = [sys.executable, "-m", "pytest", "--quiet", "-p", "no:cacheprovider", "tests"]
+    subprocess.run(command, cwd=course, env=clean_environment, capture_output=True, check=True)
+
+    def beside(a: str, b: str) -> bool:
+        spans = [[json.loads(path.read_text()) for path in course.glob(f"{name}_*.json")] for name in (a, b)]
+        return any(max(x[0], y[0]) < min(x[1], y[1]) for x in spans[0] for y in spans[1])
+
+    assert len(list(course.glob("*_*.json"))) == 25
+    assert beside("first", "second")
+    assert not beside("timed", "first") and not beside("timed", "second")
 
 
 @pytest.mark.parametrize("name", ["test", "book", "weekly"])
