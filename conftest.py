@@ -52,7 +52,7 @@ def clean_environment() -> dict[str, str]:
 @cache
 def takes_times(path: Path) -> bool:
     """Whether a file of tests, or a notebook, imports what holds the stopwatch."""
-    return STOPWATCH.search(path.read_text()) is not None
+    return STOPWATCH.search(path.read_text(encoding="utf-8")) is not None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
