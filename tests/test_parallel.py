@@ -1,5 +1,7 @@
 """Recurrences in parallel: equal to the sequential ones, logarithmic in span, and honest about where they end."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from whyattention.parallel import (
     DiagonalLinearRecurrence,
     LinearAttention,
+    MatrixRecurrence,
     MinGRU,
     combine,
     combine_logs,
@@ -24,12 +27,14 @@ from whyattention.parallel import (
     sequential_recurrence,
 )
 from whyattention.recurrent import GRUCell, LSTMCell, TanhCell, unroll
+from whyattention.tasks.state_tracking import PermutationWords
 
 LINEAR = {
     "MinGRU": lambda rngs: MinGRU(3, 4, rngs=rngs),
     "signed MinGRU": lambda rngs: MinGRU(3, 4, rngs=rngs, signed=True),
     "DiagonalLinearRecurrence": lambda rngs: DiagonalLinearRecurrence(3, 4, rngs=rngs),
     "LinearAttention": lambda rngs: LinearAttention(3, 4, key_features=2, rngs=rngs),
+    "MatrixRecurrence": lambda rngs: MatrixRecurrence(3, 2, rngs=rngs),
 }
 NONLINEAR = [TanhCell, GRUCell, LSTMCell]
 
@@ -225,6 +230,25 @@ def test_the_diagonal_recurrence_keeps_its_size():
 def test_a_ring_that_is_none_is_named(smallest, largest):
     with pytest.raises(ValueError, match=f"got {smallest} and {largest}"):
         DiagonalLinearRecurrence(2, 2, rngs=nnx.Rngs(0), smallest=smallest, largest=largest)
+
+
+def test_matrices_follow_permutations():
+    """With the matrices of the six permutations of three things, it is told where any word of them leads."""
+    task = PermutationWords(objects=3, length=20, batch_size=1)
+    moves, answers = (tokens[0] for tokens in task.sample(jax.random.key(0)))
+    places = jnp.array(list(itertools.permutations(range(3))))
+    # places[i, j] says what moves to place j, so the things' row vector is multiplied from the left by rows of I
+    matrices = jnp.eye(3)[places]
+    cell = MatrixRecurrence(6, 3, rngs=nnx.Rngs(0))
+    cell.kernel[...] = (matrices - jnp.eye(3)).reshape(6, 9)
+    outputs = parallel_unroll(cell, jnp.eye(6)[moves])[1].reshape(20, 3, 3)
+    np.testing.assert_allclose(outputs, matrices[answers], atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [0, -2])
+def test_a_matrix_of_no_size_is_named(size):
+    with pytest.raises(ValueError, match=f"hidden_size={size}"):
+        MatrixRecurrence(2, size, rngs=nnx.Rngs(0))
 
 
 def test_linear_attention_is_a_weighted_mean_of_what_stood_before():

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from whyattention.tasks.state_tracking import PermutationWords, product_table
+from whyattention.tasks.state_tracking import PermutationWords, parities, product_table
 
 
 @pytest.mark.parametrize("objects", [2, 3, 5])
@@ -18,6 +18,13 @@ def test_the_table_is_that_of_a_group(objects):
         np.testing.assert_array_equal(np.sort(lines, axis=1), np.tile(np.arange(count), (count, 1)))
     np.testing.assert_array_equal(table[table[:, 1]], table[:, table[1]])  # (i 1) j = i (1 j)
     assert np.array_equal(table, table.T) == (objects == 2)
+
+
+@pytest.mark.parametrize("objects", [2, 3, 5])
+def test_parities_add_up(objects):
+    parity = parities(objects)
+    assert parity[0] == 0 and 2 * parity.sum() == len(parity)
+    np.testing.assert_array_equal(parity[product_table(objects)], (parity[:, None] + parity) % 2)
 
 
 @pytest.mark.parametrize("objects", [2, 3])

@@ -119,8 +119,9 @@ def _checked(decay, drive, initial):
 class LinearCell(nnx.Module):
     """A cell whose state is one array h with h_t = decay_t * h_{t-1} + drive_t, neither of which depends on h.
 
-    A subclass gives `coefficients`, (decay, drive), and `readout`, the output; both take what `project` made, with any
-    leading axes. It is a `Cell` for `unroll`, and `parallel_unroll` gives the same with a span of log T.
+    A subclass gives `inputs`, all that a step needs of its input, `coefficients`, (decay, drive), and `readout`, the
+    output, each with any leading axes. It is a `Cell` for `unroll`, and `parallel_unroll` gives the same with a span of
+    log T.
     """
 
     in_features: int
@@ -140,6 +141,10 @@ class LinearCell(nnx.Module):
         decay, drive = self.coefficients(projected)
         state = decay * state + drive
         return state, self.readout(state, projected)
+
+    def states(self, projected, state):
+        """The states after every step, by an associative scan; from `state` before the first, or the cell's own."""
+        return linear_recurrence(*self.coefficients(projected), state)
 
     def __call__(self, state, x):
         return self.step(state, self.project(x))
@@ -268,6 +273,50 @@ class LinearAttention(LinearCell):
         return mixed[..., :-1] / (mixed[..., -1:] + 1e-6)
 
 
+class MatrixRecurrence(LinearCell):
+    """A linear recurrence whose decay is a whole matrix that depends on the input: H_t = A_t H_{t-1}, from H_0 = I.
+
+        A_t = sqrt(n) M_t / |M_t|    M_t = I + x_t W + b, as an n by n matrix; |M| is the Frobenius norm
+
+    It can permute what it keeps, where a diagonal decay can only shrink it or change its sign: with such matrices a
+    linear recurrence solves word problems that no diagonal one of fixed depth can, unless TC0 = NC1 (IDS4 of Merrill et
+    al. 2024, there unscaled and with a drive). The norm is that of an orthogonal matrix. The state is H
+    `[size, size]`, and the output its `hidden_size` = n^2 numbers. Parameters: `kernel` `[in_features, n^2]`, `bias`
+    `[n^2]`. To join two steps is a product of matrices: 2 n^3 operations, where a diagonal recurrence takes 3 n^2.
+
+    Raises ValueError unless `size`, which is n, and `in_features` are at least 1.
+    """
+
+    def __init__(self, in_features: int, size: int, *, rngs: nnx.Rngs):
+        _require_sizes(in_features, size)
+        super().__init__(in_features, size * size)
+        self.size = size
+        self.kernel = nnx.Param(lecun_normal(rngs.params(), (in_features, size * size)))
+        self.bias = nnx.Param(jnp.zeros(size * size))
+
+    def initial_state(self) -> Float[Array, "size size"]:
+        return jnp.eye(self.size)
+
+    def inputs(self, x):
+        return x @ self.kernel[...] + self.bias[...]
+
+    def transition(self, projected: Float[Array, "*axes gates"]) -> Float[Array, "*axes size size"]:
+        """A_t."""
+        matrix = jnp.eye(self.size) + projected.reshape(*projected.shape[:-1], self.size, self.size)
+        return jnp.sqrt(self.size) * matrix / jnp.linalg.norm(matrix, axis=(-2, -1), keepdims=True)
+
+    def step(self, state, projected):
+        state = self.transition(projected) @ state
+        return state, self.readout(state, projected)
+
+    def states(self, projected, state):
+        products = jax.lax.associative_scan(lambda first, second: second @ first, self.transition(projected))
+        return products if state is None else products @ state
+
+    def readout(self, state, projected):
+        return state.reshape(*state.shape[:-2], self.hidden_size)
+
+
 def parallel_unroll(
     cell: LinearCell, xs: Float[Array, "time features"], state: State | None = None
 ) -> tuple[State, Float[Array, "time hidden"]]:
@@ -283,7 +332,7 @@ def parallel_unroll(
         )
     jax.eval_shape(lambda xs: unroll(cell, xs, state), xs)  # the same requirements, and the same errors
     projected = cell.project(xs)
-    states = linear_recurrence(*cell.coefficients(projected), state)
+    states = cell.states(projected, state)
     return states[-1], cell.readout(states, projected)
 
 

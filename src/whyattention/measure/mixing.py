@@ -1,5 +1,6 @@
 """What a layer that mixes tokens costs and can do: span, state, recall, and keeping track."""
 
+import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -7,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from whyattention.measure.cost import WorkSpan, work_and_span
 from whyattention.mixers import AttentionMixer, Mixer, RecurrentMixer
-from whyattention.parallel import DiagonalLinearRecurrence, LinearAttention, MinGRU, parallel_unroll
+from whyattention.parallel import DiagonalLinearRecurrence, LinearAttention, MatrixRecurrence, MinGRU, parallel_unroll
 from whyattention.recurrent import GRUCell, LSTMCell, TanhCell, unroll
 from whyattention.tasks.recall import AssociativeRecall
 from whyattention.tasks.state_tracking import PermutationWords
@@ -28,19 +29,20 @@ CELLS = {
     "minGRU": lambda features, state, rngs: MinGRU(features, state, forget_bias=FORGET_BIAS, rngs=rngs),
     "minGRU, signed": lambda features, state, rngs: MinGRU(features, state, signed=True, rngs=rngs),
     "diagonal": lambda features, state, rngs: DiagonalLinearRecurrence(features, state // 2, rngs=rngs),
+    "matrix": lambda features, state, rngs: MatrixRecurrence(features, math.isqrt(state), rngs=rngs),
     "LSTM": lambda features, state, rngs: LSTMCell(features, state // 2, forget_bias=FORGET_BIAS, rngs=rngs),
     "GRU": lambda features, state, rngs: GRUCell(features, state, rngs=rngs),
     "tanh": lambda features, state, rngs: TanhCell(features, state, rngs=rngs),
 }
-PARALLEL = frozenset({"linear attention", "minGRU", "minGRU, signed", "diagonal"})
+PARALLEL = frozenset({"linear attention", "minGRU", "minGRU, signed", "diagonal", "matrix"})
 
 
 def make_mixer(name: str, features: int, state: int, rngs: nnx.Rngs, *, parallel: bool = False) -> Mixer:
     """The mixer "attention", with one head, or the recurrence of `CELLS` with so many numbers of state.
 
-    `state` is a multiple of 16 for linear attention, and of 2 for the LSTM and the diagonal recurrence. With
-    `parallel`, those that can be are computed by an associative scan over time; the result is the same. Raises
-    ValueError for another name.
+    `state` is a multiple of 16 for linear attention, of 2 for the LSTM and the diagonal recurrence, and a square number
+    for that with matrices. With `parallel`, those that can be are computed by an associative scan over time; the result
+    is the same. Raises ValueError for another name.
     """
     if name == "attention":
         return AttentionMixer(features, 1, rngs=rngs)
@@ -92,15 +94,14 @@ def accuracy_by_pairs(
     return np.asarray(accuracies(models))
 
 
-def accuracy_by_step(models: nnx.Module, task: PermutationWords, key: Array) -> Float[np.ndarray, "seeds time"]:
-    """The share of words in which models made by `fit_seeds` know where things stand, after every step."""
+def answers_by_step(
+    models: nnx.Module, task: PermutationWords, key: Array
+) -> tuple[Int[np.ndarray, "seeds batch time"], Int[np.ndarray, "batch time"]]:
+    """After every step of new words: the answers of models made by `fit_seeds`, and the right ones."""
     moves, answers = _drawn(task, key)
 
     @nnx.jit
-    def right(models):
-        def of_one(model):
-            return jnp.mean(jnp.argmax(jax.vmap(model)(moves), axis=-1) == answers, axis=0)
+    def given(models):
+        return over_seeds(lambda model: jnp.argmax(jax.vmap(model)(moves), axis=-1), models)
 
-        return over_seeds(of_one, models)
-
-    return np.asarray(right(models))
+    return np.asarray(given(models)), np.asarray(answers)

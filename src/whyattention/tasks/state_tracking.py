@@ -29,6 +29,17 @@ def product_table(objects: int) -> Int[np.ndarray, "permutations permutations"]:
     )
 
 
+@cache
+def parities(objects: int) -> Int[np.ndarray, " permutations"]:
+    """For every permutation, by its number: 1 if it takes an odd number of swaps, 0 if an even one.
+
+    >>> parities(2).tolist()
+    [0, 1]
+    """
+    pairs = list(itertools.combinations(range(objects), 2))
+    return np.array([sum(p[i] > p[j] for i, j in pairs) % 2 for p in itertools.permutations(range(objects))])
+
+
 @dataclass(frozen=True)
 class PermutationWords:
     """Each token is a permutation of `objects` things, drawn evenly; after each, which permutation are they in?
