@@ -53,7 +53,8 @@ REDUCTIONS = frozenset(
     "argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum reduce_xor".split()
 )
 SCATTER_ARITHMETIC = frozenset("scatter-add scatter-max scatter-min scatter-mul scatter-sub".split())
-CALLS = frozenset("call closed_call custom_jvp_call custom_vjp_call jit remat2".split())
+# Programs within programs; of `eval_jaxpr` the newest JAX makes the transposed body of a checkpointed scan.
+CALLS = frozenset("call closed_call custom_jvp_call custom_vjp_call eval_jaxpr jit remat2".split())
 CUMULATIVE = {
     "cumsum": jax.lax.add,
     "cumprod": jax.lax.mul,
